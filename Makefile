@@ -1,0 +1,41 @@
+# Everything runs inside .venv; `make env` makes it, and every other target needs only Python 3.11+ and make.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN     = $(VENV)/bin
+STAMP   = $(VENV)/.installed
+
+.PHONY: env demo test test-slow soak lint bench clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml tests/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "repobuild needs Python 3.11 or newer; name one with: make env PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,dev]'
+	@touch $@
+
+demo: env
+	$(BIN)/python recipes/risk_model/train.py
+	$(BIN)/repobuild convert recipes/risk_model --trust pickle --repository build/demo/repository
+
+test: env
+	$(BIN)/python -m pytest
+
+test-slow: env
+	$(BIN)/python -m pytest -m slow
+
+soak: env
+	$(BIN)/python -m pytest -m soak
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: env
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,dev,bench]'
+	$(BIN)/python benchmarks/serving/run.py
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,56 @@
+"""Files that repobuild makes, and the tools that made them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from repobuild.tensors import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program or library with the version that was used."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One file that a server can load.
+
+    Attributes:
+        kind: What made it and what loads it: ``onnxruntime``.
+        path: Where it lies.
+        signature: Its tensors.
+        digest: sha256 of the file, hexadecimal.
+        made_by: The tool that wrote it.
+    """
+
+    kind: str
+    path: Path
+    signature: Signature
+    digest: str
+    made_by: Tool
+
+
+def file_digest(path: Path) -> str:
+    """The sha256 of a file's bytes, hexadecimal.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def tree_digests(folder: Path) -> dict[str, str]:
+    """``{relative path: sha256}`` of every file below a folder, sorted by path.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {p.relative_to(folder).as_posix(): file_digest(p) for p in files}

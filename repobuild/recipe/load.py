@@ -1,0 +1,205 @@
+"""From a recipe file to a :class:`~repobuild.recipe.types.Recipe`, with every mistake at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repobuild.errors import Evidence, InputInvalid
+from repobuild.recipe.types import (
+    DEFAULT_ATOL,
+    DEFAULT_RTOL,
+    Bounds,
+    InputRecipe,
+    OutputRecipe,
+    Recipe,
+    SourceRecipe,
+    Tolerance,
+)
+from repobuild.recipe.yamlfile import KeyPath, read_yaml
+from repobuild.tensors import DType
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+    from repobuild.recipe.schema import RecipeDocument, ToleranceSection
+
+RECIPE_FILE = "recipe.yaml"
+
+
+def find_recipe(path: Path) -> Path:
+    """The recipe file itself, or ``recipe.yaml`` of the folder that was named."""
+    return path / RECIPE_FILE if path.is_dir() else path
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: A recipe file, or a folder with a ``recipe.yaml``.
+
+    Raises:
+        InputInvalid: The recipe is not usable. The evidence lists every mistake with its line and key path.
+        EnvironmentLacking: The file cannot be read.
+    """
+    from pydantic import ValidationError
+
+    from repobuild.emit.serving import serving_mistakes
+    from repobuild.recipe.schema import RecipeDocument
+
+    path = find_recipe(path)
+    document = read_yaml(path)
+    if not isinstance(document.value, dict):
+        raise _mistakes(path, [Evidence("a recipe is a mapping of keys to values", file=str(path), line=1)])
+    found: list[tuple[KeyPath, str]] = []
+    checked = None
+    try:
+        checked = RecipeDocument.model_validate(document.value)
+    except ValidationError as problem:
+        found.extend(_pydantic_mistakes(problem, RecipeDocument))
+    serving = document.value.get("serving")
+    if isinstance(serving, dict):
+        found.extend((("serving", *at), text) for at, text in serving_mistakes(serving))
+    found.extend(_source_mistakes(document.value.get("source")))
+    found.extend(_output_mistakes(document.value.get("outputs")))
+    found.extend(_twice(document.value, "inputs"))
+    found.extend(_twice(document.value, "outputs"))
+    if found or checked is None:
+        raise _mistakes(path, _placed(found, document.lines, path))
+    return _recipe(checked, path, document.digest, document.lines)
+
+
+def recipe_evidence(recipe: Recipe, at: KeyPath, text: str) -> Evidence:
+    """Evidence that points at a key of the recipe, for mistakes that only the model or samples show."""
+    line = next((recipe.lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in recipe.lines), None)
+    return Evidence(text, file=str(recipe.file) if recipe.file else None, line=line, key=key_text(at))
+
+
+def key_text(at: Iterable[str | int]) -> str:
+    """``outputs[0].from`` for ``("outputs", 0, "from")``."""
+    text = ""
+    for part in at:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _recipe(
+    document: RecipeDocument, path: Path, digest: str, lines: Mapping[KeyPath, int]
+) -> Recipe:
+    folder = path.resolve().parent
+    source = document.source
+    return Recipe(
+        name=document.name,
+        source=SourceRecipe(folder / source.path, source.path, source.kind, source.sha256),
+        samples=folder / document.samples,
+        samples_given=document.samples,
+        inputs=tuple(
+            InputRecipe(i.name, DType(i.dtype) if i.dtype else None, None if i.dims is None else tuple(i.dims))
+            for i in document.inputs
+        ),
+        outputs=tuple(OutputRecipe(o.name, o.take) for o in document.outputs),
+        tolerance=_tolerance(document.tolerance),
+        serving=document.serving,
+        opset=document.export.opset,
+        file=path,
+        digest=digest,
+        lines=lines,
+    )
+
+
+def _tolerance(section: ToleranceSection) -> Tolerance:
+    atol = DEFAULT_ATOL if section.atol is None else section.atol
+    rtol = DEFAULT_RTOL if section.rtol is None else section.rtol
+    by_output = {
+        name: Bounds(atol if own.atol is None else own.atol, rtol if own.rtol is None else own.rtol)
+        for name, own in (section.__pydantic_extra__ or {}).items()
+    }
+    return Tolerance(Bounds(atol, rtol), by_output)
+
+
+def _pydantic_mistakes(problem: ValidationError, model: type[BaseModel]) -> Iterator[tuple[KeyPath, str]]:
+    for error in problem.errors(include_url=False):
+        at: KeyPath = tuple(error["loc"])
+        if error["type"] == "extra_forbidden":
+            yield at, _unknown(at, model)
+        elif error["type"] == "missing":
+            yield at, "this key is required"
+        else:
+            text = error["msg"].removeprefix("Value error, ")
+            yield at, f"{text}, got {_short(error['input'])}"
+
+
+def _unknown(at: KeyPath, model: type[BaseModel]) -> str:
+    """``unknown key``, with the keys that the section has and the nearest of them."""
+    from typing import get_args
+
+    from pydantic import BaseModel
+
+    fields: Mapping[str, Any] = model.model_fields
+    for part in at[:-1]:
+        if isinstance(part, int) or part not in fields:
+            continue
+        annotation = fields[part].annotation
+        inner = next((a for a in (annotation, *get_args(annotation)) if isinstance(a, type)), None)
+        if inner is not None and issubclass(inner, BaseModel):
+            fields = inner.model_fields
+    names = sorted(f.alias or name for name, f in fields.items())
+    near = difflib.get_close_matches(str(at[-1]), names, 1)
+    return f"unknown key; did you mean '{near[0]}'?" if near else f"unknown key; known are {', '.join(names)}"
+
+
+def _source_mistakes(source: Any) -> Iterator[tuple[KeyPath, str]]:
+    from repobuild.plugins import SOURCES
+
+    kind = source.get("kind") if isinstance(source, dict) else None
+    if isinstance(kind, str) and kind != "auto" and SOURCES.find(kind) is None:
+        yield ("source", "kind"), f"no source reads kind '{kind}'; there are {', '.join(SOURCES.names())}"
+
+
+def _output_mistakes(outputs: Any) -> Iterator[tuple[KeyPath, str]]:
+    from repobuild.selection import Selection
+
+    for index, item in enumerate(outputs if isinstance(outputs, list) else ()):
+        text = item.get("from") if isinstance(item, dict) else None
+        if isinstance(text, str):
+            try:
+                Selection.parse(text)
+            except ValueError as problem:
+                yield ("outputs", index, "from"), str(problem)
+
+
+def _twice(value: Mapping[str, Any], section: str) -> Iterator[tuple[KeyPath, str]]:
+    items = value.get(section)
+    names = [i.get("name") for i in items if isinstance(i, dict)] if isinstance(items, list) else []
+    for name, count in Counter(n for n in names if isinstance(n, str)).items():
+        if count > 1:
+            last = len(names) - 1 - names[::-1].index(name)
+            yield (section, last, "name"), f"'{name}' is used {count} times; tensor names must differ"
+
+
+def _placed(
+    found: Iterable[tuple[KeyPath, str]], lines: Mapping[KeyPath, int], path: Path
+) -> list[Evidence]:
+    placed = []
+    for at, text in found:
+        line = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)
+        placed.append(Evidence(text, file=str(path), line=line, key=key_text(at)))
+    return sorted(placed, key=lambda e: (e.line or 0, e.key or ""))
+
+
+def _mistakes(path: Path, items: list[Evidence]) -> InputInvalid:
+    count = "1 mistake" if len(items) == 1 else f"{len(items)} mistakes"
+    return InputInvalid(
+        "recipe-invalid",
+        f"the recipe has {count}",
+        tuple(items),
+        "the format is described in docs/recipes.md",
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,114 @@
+"""A recipe as the pipeline sees it: plain frozen values, every default filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from repobuild.tensors import DType
+
+DEFAULT_ATOL = 1e-5
+DEFAULT_RTOL = 1e-4
+DEFAULT_MAX_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecipe:
+    """Where the trained model lies.
+
+    Attributes:
+        path: The model file, absolute.
+        given: The path as the recipe has it, for reports.
+        kind: The source's registered name, ``None`` to find it from the file.
+        sha256: Pin that vouches for this very file, lower-case hexadecimal.
+    """
+
+    path: Path
+    given: str
+    kind: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecipe:
+    """What an input is to be called and to hold.
+
+    Attributes:
+        name: Tensor name.
+        dtype: Element type on the wire; ``None`` for the default, FP32.
+        dims: Shape of one row; ``None`` to take it from the samples.
+    """
+
+    name: str
+    dtype: DType | None = None
+    dims: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecipe:
+    """What an output is to be called and where it comes from.
+
+    Attributes:
+        name: Tensor name.
+        take: Selection from one of the model's answers, such as ``probabilities[:, 1:2]``;
+            ``None`` when the answer bears the output's own name.
+    """
+
+    name: str
+    take: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """An answer passes when ``|got - want| <= atol + rtol * |want|`` for every element."""
+
+    atol: float = DEFAULT_ATOL
+    rtol: float = DEFAULT_RTOL
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Bounds for all outputs, and for some outputs by name."""
+
+    default: Bounds = Bounds()
+    by_output: Mapping[str, Bounds] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of(self, output: str) -> Bounds:
+        """The bounds that hold for one output."""
+        return self.by_output.get(output, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One model to convert.
+
+    Attributes:
+        name: Model name in the repository.
+        source: The trained model.
+        samples: File of real input rows, absolute; checks, warm-up and golden rows come from it.
+        samples_given: That path as the recipe has it.
+        inputs: Names and types of inputs, empty for the defaults.
+        outputs: Outputs to emit, empty for all answers of the model.
+        tolerance: How far answers may lie apart.
+        serving: ModelConfig fields under Triton's own names.
+        opset: ONNX opset of the default domain, ``None`` for the project's default.
+        file: The recipe file, ``None`` when made in Python.
+        digest: sha256 of the recipe file, empty when made in Python.
+        lines: Line of each key path in the recipe file, for errors found later.
+    """
+
+    name: str
+    source: SourceRecipe
+    samples: Path
+    samples_given: str
+    inputs: tuple[InputRecipe, ...] = ()
+    outputs: tuple[OutputRecipe, ...] = ()
+    tolerance: Tolerance = Tolerance()
+    serving: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    opset: int | None = None
+    file: Path | None = None
+    digest: str = ""
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,105 @@
+"""What a source of trained models does: one file and one row of ``plugins.SOURCES`` add a framework.
+
+A source is opened on a private copy of the model file. Opening runs no code of the file; that happens in a
+child process, once :meth:`Source.vouch` has passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from repobuild.artifact import Tool
+from repobuild.recipe.types import Recipe
+from repobuild.tensors import Batch, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the user vouches for, on the command line.
+
+    Attributes:
+        kinds: Kinds of code-carrying files that may be loaded: ``pickle``, ``module``, ``torchscript``.
+    """
+
+    kinds: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A loaded model, in words.
+
+    Attributes:
+        model: What it is, such as ``sklearn.linear_model.LogisticRegression``.
+        facts: JSON-ready facts for the report (classes, features, versions).
+        inputs: Its inputs, axis 0 free.
+        tools: Versions of the framework and of what exports it.
+    """
+
+    model: str
+    facts: dict[str, Any]
+    inputs: tuple[TensorSpec, ...]
+    tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A model as ONNX, as the framework's exporter gave it.
+
+    Attributes:
+        path: The ONNX file.
+        answers: Graph output behind each of the model's answers, in the model's own order:
+            ``{"label": "output_label", "probabilities": "output_probability"}``.
+    """
+
+    path: Path
+    answers: dict[str, str]
+
+
+class Source(Protocol):
+    """A trained model in its own framework.
+
+    Used as a context manager; leaving it ends the child process.
+    """
+
+    def vouch(self, trust: Trust) -> None:
+        """Make sure that loading is allowed, without loading.
+
+        Raises:
+            InputInvalid: The file is not such a model.
+            SourceUntrusted: Loading would run code that neither a pin nor ``trust`` vouches for.
+        """
+
+    def describe(self, recipe: Recipe) -> Description:
+        """Load the model and say what it is.
+
+        Raises:
+            InputInvalid: It is no model, or the recipe asks for what it has not.
+            EnvironmentLacking: A package is missing, or loading crashed, hung or ate the memory.
+        """
+
+    def export(self, opset: int, to: Path) -> Exported:
+        """Write the model as ONNX.
+
+        Raises:
+            ConversionFailed: The framework's exporter has no way; the estimator or operator is named.
+        """
+
+    def predict(self, batch: Batch, *, one_by_one: bool = False) -> Batch:
+        """The model's own answers.
+
+        Args:
+            batch: Rows on axis 0, in the samples' own types.
+            one_by_one: Ask for each row alone and stack the answers.
+
+        Returns:
+            Arrays by answer name, rows on axis 0.
+
+        Raises:
+            InputInvalid: The model refuses the rows.
+        """
+
+    def __enter__(self) -> Source: ...
+
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,167 @@
+"""joblib and pickle files: scanned before anything runs, loaded only in a child process."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from repobuild.artifact import Tool, file_digest
+from repobuild.errors import Evidence, InputInvalid, RepobuildError, SourceUntrusted, from_oserror
+from repobuild.recipe.types import Recipe
+from repobuild.sources.containers import open_stream, read_head, refuse_strangers
+from repobuild.sources.interface import Description, Exported, Trust
+from repobuild.sources.pickle_scan import PickleScan, scan_pickle
+from repobuild.tensors import Batch, DType, TensorSpec
+from repobuild.worker.arrays import load_batch, save_batch
+from repobuild.worker.host import Worker
+
+SHOWN_IMPORTS = 24
+
+
+class PickledSource:
+    """A scikit-learn model in a joblib or pickle file.
+
+    Args:
+        recipe: The recipe that names the file.
+        folder: An existing private folder for the copy and for what the child writes.
+
+    Raises:
+        InputInvalid: The file is missing, empty, or plainly something else.
+        EnvironmentLacking: It cannot be read or copied.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self._given = recipe.source.given
+        self._pin = recipe.source.sha256
+        self._folder = folder
+        self._model = folder / "model.joblib"
+        self._worker: Worker | None = None
+        head = read_head(recipe.source.path, self._given)
+        refuse_strangers(head, self._given)
+        try:
+            shutil.copyfile(recipe.source.path, self._model)
+            self.digest = file_digest(self._model)
+        except OSError as problem:
+            raise from_oserror(problem, "copying the model file") from problem
+        self._scan = self._read_opcodes(head)
+
+    def vouch(self, trust: Trust) -> None:
+        """Refuse the file unless its pin or ``--trust pickle`` vouches for it. Nothing is loaded.
+
+        Raises:
+            InputInvalid: It is cut off or no pickle.
+            SourceUntrusted: Nobody vouches for it, or the pin names another file.
+        """
+        if self._pin is not None and self._pin != self.digest:
+            raise SourceUntrusted(
+                "pin-mismatch",
+                f"{self._given} is not the file that the recipe pins",
+                (
+                    Evidence(f"sha256 of the file is {self.digest}", file=self._given),
+                    Evidence(f"the recipe pins {self._pin}", key="source.sha256"),
+                ),
+                "if the model was trained again on purpose, put its new digest into the recipe",
+            )
+        if self._scan.truncated:
+            raise InputInvalid(
+                "model-truncated",
+                f"{self._given} is truncated or damaged: it ends before the model is complete",
+                (Evidence(self._scan.trouble, file=self._given),),
+                "the file was cut off while it was written or copied; save or fetch it again",
+            )
+        if self._pin is None and "pickle" not in trust.kinds:
+            raise self._untrusted()
+
+    def describe(self, recipe: Recipe) -> Description:
+        """See :meth:`repobuild.sources.interface.Source.describe`."""
+        reply = self._child().call(
+            "load",
+            path=str(self._model),
+            given=self._given,
+            inputs=[
+                {"name": i.name, "dtype": i.dtype.value if i.dtype else None, "dims": i.dims}
+                for i in recipe.inputs
+            ],
+        )
+        return Description(
+            model=reply["model"],
+            facts={
+                "path": self._given if not Path(self._given).is_absolute() else Path(self._given).name,
+                "kind": "joblib",
+                "sha256": self.digest,
+                "model": reply["model"],
+                "imports": list(self._scan.imports),
+                **reply["facts"],
+            },
+            inputs=tuple(
+                TensorSpec(i["name"], DType(i["dtype"]), (None, *i["dims"])) for i in reply["inputs"]
+            ),
+            tools=tuple(Tool(name, version) for name, version in reply["tools"].items()),
+        )
+
+    def export(self, opset: int, to: Path) -> Exported:
+        """See :meth:`repobuild.sources.interface.Source.export`."""
+        reply = self._child().call("export", opset=opset, to=str(to))
+        return Exported(to, dict(reply["answers"]))
+
+    def predict(self, batch: Batch, *, one_by_one: bool = False) -> Batch:
+        """See :meth:`repobuild.sources.interface.Source.predict`."""
+        question, answer = self._folder / "question.npz", self._folder / "answer.npz"
+        save_batch(question, batch)
+        self._child().call("predict", batch=str(question), to=str(answer), one_by_one=one_by_one)
+        return load_batch(answer)
+
+    def __enter__(self) -> PickledSource:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def _child(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker(self._folder, f"loading {self._given}")
+        return self._worker
+
+    def _read_opcodes(self, head: bytes) -> PickleScan:
+        with self._model.open("rb") as stream:
+            scan = scan_pickle(open_stream(stream))
+        with self._model.open("rb") as stream:
+            first = _first_byte(stream)
+        if not scan.complete and not scan.imports and first != b"\x80":
+            shown = head[:16].decode("ascii", "backslashreplace")
+            raise InputInvalid(
+                "model-not-pickle",
+                f"{self._given} is not a joblib or pickle file",
+                (Evidence(f"it begins with {shown!r}: {scan.trouble}", file=self._given),),
+                "name the file that joblib.dump or pickle.dump wrote",
+            )
+        return scan
+
+    def _untrusted(self) -> RepobuildError:
+        scan = self._scan
+        lines = [f"loading it would import {name}" for name in scan.imports[:SHOWN_IMPORTS]]
+        if len(scan.imports) > SHOWN_IMPORTS:
+            lines.append(f"and {len(scan.imports) - SHOWN_IMPORTS} more")
+        lines[:0] = [f"loading it would CALL {name}" for name in scan.calls if not _usual(name)]
+        if not scan.complete:
+            lines.append(f"the scan could not follow the file to its end: {scan.trouble}")
+        return SourceUntrusted(
+            "source-untrusted",
+            f"{self._given} is a pickle: loading it runs whatever code it names, and nobody vouched for it",
+            tuple(Evidence(line, file=self._given) for line in lines),
+            f"if you made the file, pass --trust pickle, or pin it in the recipe: source.sha256: {self.digest}",
+        )
+
+
+def _usual(name: str) -> bool:
+    """Whether a name belongs to a package whose models are made of it; only decides what is shown first."""
+    return name.partition(".")[0] in {"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections"}
+
+
+def _first_byte(stream: Any) -> bytes:
+    try:
+        return open_stream(stream).read(1)
+    except (EOFError, OSError, ValueError):
+        return b""

@@ -1,0 +1,1 @@
+"""The child process in which a model file is loaded, exported and asked."""

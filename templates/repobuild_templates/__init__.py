@@ -1,0 +1,1 @@
+"""Jinja2 templates of what repobuild writes; data only, found with importlib.resources."""
