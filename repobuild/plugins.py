@@ -73,4 +73,6 @@ SOURCES = Registry(
 COMPILERS = Registry(
     "repobuild.compilers", {"onnxruntime": "repobuild.compilers.onnxruntime:OnnxRuntimeCompiler"}, {}
 )
-RUNNERS = Registry("repobuild.runners", {"onnxruntime": "repobuild.runners.onnxruntime:OnnxRuntimeRunner"}, {})
+RUNNERS = Registry(
+    "repobuild.runners", {"onnxruntime": "repobuild.runners.onnxruntime:OnnxRuntimeRunner"}, {}
+)

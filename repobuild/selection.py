@@ -26,7 +26,7 @@ class Selection:
 
     @classmethod
     def parse(cls, text: str) -> Selection:
-        """Read ``name`` or ``name[axis 0, axis 1, ...]`` with ``:``, ``a:b``, ``a:b:c`` or an integer an axis.
+        """Read ``name`` or ``name[axis 0, axis 1, ...]``, an axis as ``:``, ``a:b``, ``a:b:c`` or an integer.
 
         Raises:
             ValueError: It is not of that form, or axis 0 is not ``:``.

@@ -86,9 +86,7 @@ def key_text(at: Iterable[str | int]) -> str:
     return text
 
 
-def _recipe(
-    document: RecipeDocument, path: Path, digest: str, lines: Mapping[KeyPath, int]
-) -> Recipe:
+def _recipe(document: RecipeDocument, path: Path, digest: str, lines: Mapping[KeyPath, int]) -> Recipe:
     folder = path.resolve().parent
     source = document.source
     return Recipe(
@@ -97,7 +95,9 @@ def _recipe(
         samples=folder / document.samples,
         samples_given=document.samples,
         inputs=tuple(
-            InputRecipe(i.name, DType(i.dtype) if i.dtype else None, None if i.dims is None else tuple(i.dims))
+            InputRecipe(
+                i.name, DType(i.dtype) if i.dtype else None, None if i.dims is None else tuple(i.dims)
+            )
             for i in document.inputs
         ),
         outputs=tuple(OutputRecipe(o.name, o.take) for o in document.outputs),
@@ -180,9 +180,7 @@ def _twice(value: Mapping[str, Any], section: str) -> Iterator[tuple[KeyPath, st
             yield (section, last, "name"), f"'{name}' is used {count} times; tensor names must differ"
 
 
-def _placed(
-    found: Iterable[tuple[KeyPath, str]], lines: Mapping[KeyPath, int], path: Path
-) -> list[Evidence]:
+def _placed(found: Iterable[tuple[KeyPath, str]], lines: Mapping[KeyPath, int], path: Path) -> list[Evidence]:
     placed = []
     for at, text in found:
         line = next((lines[at[:n]] for n in range(len(at), -1, -1) if at[:n] in lines), 1)

@@ -65,7 +65,7 @@ class OutputSection(_Section):
     """One item of ``outputs:``."""
 
     name: TensorName
-    take: Annotated[str, Field(alias="from", min_length=1)] | None = None
+    take: Annotated[str | None, Field(alias="from", min_length=1)] = None
 
 
 class BoundsSection(_Section):

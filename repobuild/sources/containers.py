@@ -9,7 +9,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from repobuild.errors import Evidence, InputInvalid, from_oserror
 
@@ -88,7 +88,7 @@ class _ZlibReader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any) -> int:
         size = len(buffer)
         while not self._pending:
             if self._machine.eof:
@@ -103,7 +103,7 @@ class _ZlibReader(io.RawIOBase):
 
 
 def _zlib(stream: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(_ZlibReader(stream))  # type: ignore[return-value]
+    return io.BufferedReader(_ZlibReader(stream))
 
 
 def _gzip(stream: BinaryIO) -> BinaryIO:

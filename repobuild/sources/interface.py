@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from repobuild.artifact import Tool
 from repobuild.recipe.types import Recipe
@@ -100,6 +100,6 @@ class Source(Protocol):
             InputInvalid: The model refuses the rows.
         """
 
-    def __enter__(self) -> Source: ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...

@@ -13,7 +13,7 @@ import pickletools
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any, cast
 
 from repobuild.sources.containers import CountingStream, StreamTooLarge
 
@@ -103,8 +103,9 @@ def scan_pickle(stream: CountingStream) -> PickleScan:
 def _follow(machine: _Machine) -> None:
     if machine.depth > MAX_DEPTH:
         raise _Lost("pickles are nested too deeply")
+    source = cast("IO[bytes]", machine.stream)  # genops needs read, readline and tell only
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(machine.stream)):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(source)):
             if count > MAX_OPCODES:
                 raise _Lost(f"more than {MAX_OPCODES} opcodes")
             if opcode.name == "STOP":
@@ -207,9 +208,15 @@ def _skip_array(machine: _Machine, state: Any) -> None:
         raise _Lost("an array wrapper without the state that joblib gives it")
     dtype = state.get("dtype")
     shape = state.get("shape")
-    code = dtype.arguments[0] if isinstance(dtype, _Object) and isinstance(dtype.arguments, tuple) else None
-    if not isinstance(code, str) or not isinstance(shape, tuple):
+    if (
+        not isinstance(dtype, _Object)
+        or not isinstance(dtype.arguments, tuple)
+        or not isinstance(shape, tuple)
+    ):
         raise _Lost("an array wrapper whose type or shape cannot be read")
+    code = dtype.arguments[0] if dtype.arguments else None
+    if not isinstance(code, str):
+        raise _Lost("an array wrapper whose type is not named")
     if code.startswith("O"):
         inner = _Machine(machine.stream, machine.imports, machine.calls, machine.depth + 1)
         _follow(inner)
@@ -230,7 +237,12 @@ def _skip_array(machine: _Machine, state: Any) -> None:
 def _item_size(code: str, state: Any) -> int:
     """Bytes of one element of ``numpy.dtype(code)``; structured types carry it in their state."""
     digits = code.lstrip("<>=|")[1:]
-    if code.lstrip("<>=|")[:1] == "V" and isinstance(state, tuple) and len(state) > 5 and isinstance(state[5], int):
+    if (
+        code.lstrip("<>=|")[:1] == "V"
+        and isinstance(state, tuple)
+        and len(state) > 5
+        and isinstance(state[5], int)
+    ):
         return state[5]
     number = digits.partition("[")[0]
     if not number.isdigit():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from repobuild.artifact import Tool, file_digest
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, SourceUntrusted, from_oserror
@@ -112,7 +112,7 @@ class PickledSource:
         self._child().call("predict", batch=str(question), to=str(answer), one_by_one=one_by_one)
         return load_batch(answer)
 
-    def __enter__(self) -> PickledSource:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -151,7 +151,7 @@ class PickledSource:
             "source-untrusted",
             f"{self._given} is a pickle: loading it runs whatever code it names, and nobody vouched for it",
             tuple(Evidence(line, file=self._given) for line in lines),
-            f"if you made the file, pass --trust pickle, or pin it in the recipe: source.sha256: {self.digest}",
+            f"if you made the file, pass --trust pickle, or pin it in the recipe: sha256: {self.digest}",
         )
 
 

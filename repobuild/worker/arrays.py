@@ -59,7 +59,9 @@ def _plain(array: Array) -> Array:
     if array.dtype.kind == "O":
         strangers = {type(v).__name__ for v in array.ravel() if not isinstance(v, str | bytes)}
         if strangers:
-            raise ValueError(f"only text can be stored from an object array, not {', '.join(sorted(strangers))}")
+            raise ValueError(
+                f"only text can be stored from an object array, not {', '.join(sorted(strangers))}"
+            )
         texts = [v.decode("utf-8") if isinstance(v, bytes) else v for v in array.ravel()]
         return np.array(texts, dtype=np.str_).reshape(array.shape)
     if array.dtype.kind == "S":

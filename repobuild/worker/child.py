@@ -30,7 +30,10 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     desk = _Desk()
-    with os.fdopen(ask, "r", encoding="utf-8") as questions, os.fdopen(answer, "w", encoding="utf-8") as answers:
+    with (
+        os.fdopen(ask, "r", encoding="utf-8") as questions,
+        os.fdopen(answer, "w", encoding="utf-8") as answers,
+    ):
         for line in questions:
             answers.write(json.dumps(_reply(desk, json.loads(line))) + "\n")
             answers.flush()

@@ -131,8 +131,8 @@ class Worker:
             "worker-crashed",
             f"the child process died ({how}) while {self._doing}",
             self._log_tail(),
-            f"code in the model ended or crashed it, or it needed more than {self._memory >> 30} GiB of memory;"
-            " nothing was written",
+            "code in the model ended or crashed it, or it needed more than"
+            f" {self._memory >> 30} GiB of memory; nothing was written",
         )
 
     def _log_tail(self) -> tuple[Evidence, ...]:

@@ -1,0 +1,137 @@
+"""What a build was asked for, and what it has found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repobuild import __version__
+from repobuild.artifact import Artifact, Tool
+from repobuild.errors import Evidence, RepobuildError
+from repobuild.export import Graph
+from repobuild.recipe.types import Recipe
+from repobuild.report import Check, Fail, Report
+from repobuild.samples import Samples
+from repobuild.sources.interface import Description, Trust
+from repobuild.tensors import Signature
+from repobuild.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to build.
+
+    Attributes:
+        recipe: The model.
+        repository: The Triton model repository to build into.
+        trust: What the user vouches for.
+    """
+
+    recipe: Recipe
+    repository: Path
+    trust: Trust = Trust()
+
+
+class Refused(Exception):
+    """Raised around the error that stopped a build.
+
+    Attributes:
+        error: The error itself.
+        report: What was found before it.
+    """
+
+    def __init__(self, error: RepobuildError, report: Report) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.report = report
+
+
+class Ledger:
+    """Collects a build's findings, so that a refused build has a report too.
+
+    Args:
+        order: What is being built.
+        watch: Told of steps and notes.
+    """
+
+    def __init__(self, order: Order, watch: Watch) -> None:
+        self.order = order
+        self.recipe = order.recipe
+        self.watch = watch
+        self.checks: list[Check] = []
+        self.verification: list[Check] = []
+        self._source: dict[str, Any] = {}
+        self._samples: dict[str, Any] = {}
+        self._signature: Signature | None = None
+        self._notes: list[str] = []
+        self._tools = [Tool("repobuild", __version__)]
+
+    def found_model(self, model: Description) -> None:
+        """The model has been loaded."""
+        self._source = model.facts
+        self._tools.extend(model.tools)
+        self._note(model.facts.get("notes", ()))
+
+    def found_samples(self, samples: Samples) -> None:
+        """The samples have been read and fit."""
+        given = self.recipe.samples_given
+        name = Path(given).name if Path(given).is_absolute() else given
+        self._samples = {"path": name, "sha256": samples.digest, "rows": samples.count}
+
+    def found_graph(self, graph: Graph) -> None:
+        """The model has been exported."""
+        self._signature = graph.signature
+        self._note(graph.notes)
+
+    def found_artifact(self, artifact: Artifact) -> None:
+        """The graph has been compiled."""
+        self._tools.append(artifact.made_by)
+
+    def model_text(self) -> str:
+        """What the model is, in one line without line breaks."""
+        return " ".join(str(self._source["model"]).split())
+
+    def signature_text(self) -> str:
+        """Inputs and outputs in one line."""
+        if self._signature is None:
+            return "no signature"
+        batched = self._signature.batched
+        sides = [
+            ", ".join(f"{t.name} {t.dtype.value} {list(t.dims(batched=batched))}" for t in side)
+            for side in (self._signature.inputs, self._signature.outputs)
+        ]
+        return " -> ".join(sides) + ("" if batched else " (no batch dimension)")
+
+    def report(self, version: int | None = None, *, changed: bool = False) -> Report:
+        """The findings so far."""
+        return Report(
+            model=self.recipe.name,
+            version=version,
+            changed=changed,
+            source=self._source,
+            samples=self._samples,
+            signature=self._signature,
+            checks=tuple(self.checks),
+            verification=tuple(self.verification),
+            notes=tuple(self._notes),
+            tools=tuple(self._tools),
+        )
+
+    def _note(self, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._notes.append(note)
+            self.watch.note(note)
+
+
+def stop_on_failure(checks: Sequence[Check], kind: type[RepobuildError], code: str, message: str) -> None:
+    """Raise an error that lists the checks that did not hold, if there are any.
+
+    Raises:
+        RepobuildError: Of the given kind and code.
+    """
+    failed = [c for c in checks if isinstance(c.verdict, Fail)]
+    if failed:
+        hint = next((c.hint for c in failed if c.hint), "see the report for all checks")
+        raise kind(code, message, tuple(Evidence(c.detail, key=c.name) for c in failed), hint)

@@ -1,0 +1,99 @@
+"""What each error code means; ``repobuild explain`` and docs/errors.md show it, a test keeps it complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """An error code in words.
+
+    Attributes:
+        status: Exit status of the command line.
+        text: What it means and what usually causes it.
+    """
+
+    status: int
+    text: str
+
+
+CATALOG: Mapping[str, Meaning] = {
+    "answer-not-tensor": Meaning(3, "The model answers with a list of arrays, as classifiers of several targets do; an output of a Triton model is one tensor."),
+    "bug": Meaning(70, "repobuild failed in a way that it should not. Please report it with what --debug prints."),
+    "check-failed": Meaning(4, "On the recipe's samples, the artifact does not answer as the model does. The evidence names the output, the row and both values. Common causes: float32 rounding near a decision boundary, a converter that differs from the estimator, a model whose answers depend on the other rows or on chance."),
+    "class-missing": Meaning(7, "The file names a class or function that the installed packages do not have: the model was saved with another version of its package, or with a class that was defined in a script."),
+    "config-edited": Meaning(3, "The model's config.pbtxt in the repository was written or edited by hand, and does not fit the new version. repobuild changes no configuration that it does not own; the evidence shows the difference."),
+    "config-unreadable": Meaning(3, "A config.pbtxt does not parse as Triton's ModelConfig."),
+    "config-wrong": Meaning(70, "The configuration that repobuild rendered does not describe the model. This is our bug."),
+    "disk-full": Meaning(7, "The file system has no space left. The repository is as it was."),
+    "export-failed": Meaning(5, "The framework's exporter raised an error; its words are the evidence."),
+    "export-incomplete": Meaning(5, "The exported graph lacks an output that the model has."),
+    "graph-invalid": Meaning(5, "The exporter wrote a graph that ONNX's checker refuses."),
+    "inputs-mismatch": Meaning(3, "inputs: in the recipe does not fit what the model takes."),
+    "model-damaged": Meaning(3, "The model file cannot be read: it is damaged or incomplete."),
+    "model-empty": Meaning(3, "The model file has no bytes."),
+    "model-is-folder": Meaning(3, "The path of the model file is a folder."),
+    "model-is-web-page": Meaning(3, "A web page lies where the model should be, usually the log-in or error page of a download."),
+    "model-kind-unknown": Meaning(3, "The file's name does not tell what kind of model it is; source.kind in the recipe does."),
+    "model-lfs-pointer": Meaning(3, "A Git LFS pointer lies where the model should be; git lfs pull fetches the model."),
+    "model-missing": Meaning(3, "There is no file at the path that the recipe names."),
+    "model-not-pickle": Meaning(3, "The file is neither a joblib nor a pickle file."),
+    "model-truncated": Meaning(3, "The model file ends before the model is complete, usually because it was cut off while it was written or copied."),
+    "module-missing": Meaning(7, "The model needs a Python package that is not installed here."),
+    "no-converter": Meaning(5, "skl2onnx does not know how to convert a step of the model."),
+    "not-an-estimator": Meaning(3, "The file holds an object that can neither predict nor transform, such as a dictionary with the model inside."),
+    "not-fitted": Meaning(3, "The estimator was saved before it was fitted."),
+    "onnxruntime-missing": Meaning(7, "ONNX Runtime is not installed. It comes with repobuild[cpu] or repobuild[gpu], never both."),
+    "opset-conversion": Meaning(5, "An operator of the graph has no form at the wanted opset."),
+    "os-error": Meaning(7, "The operating system refused; its words are the evidence."),
+    "output-named-as-input": Meaning(3, "An output bears the name of an input, which ONNX does not allow."),
+    "output-out-of-range": Meaning(3, "outputs: takes a column or axis that the model's answer does not have."),
+    "output-unknown": Meaning(3, "outputs: names an answer that the model does not give."),
+    "permission-denied": Meaning(7, "The file system does not allow it: wrong owner or mode, or mounted read-only."),
+    "pin-mismatch": Meaning(6, "The recipe pins the sha256 of a model file, and the file is another one. Nothing was loaded."),
+    "plugin-broken": Meaning(7, "An installed plug-in does not import."),
+    "recipe-invalid": Meaning(3, "The recipe has mistakes; all of them are listed with their lines."),
+    "recipe-missing": Meaning(3, "There is no recipe file at that path."),
+    "recipe-not-plain": Meaning(3, "The recipe uses YAML anchors, aliases or tags, which recipes do without."),
+    "recipe-not-text": Meaning(3, "The recipe is not UTF-8 text."),
+    "recipe-not-yaml": Meaning(3, "The recipe is not valid YAML."),
+    "recipe-too-large": Meaning(3, "The recipe is larger than 1 MiB."),
+    "repository-changed": Meaning(8, "Another build changed the same model while this one was at work. Run it again."),
+    "repository-is-mount": Meaning(7, "The repository is a mount point, so that a finished model cannot be renamed into it in one step."),
+    "repository-not-folder": Meaning(3, "The path of the repository is a file."),
+    "runtime-failed": Meaning(5, "ONNX Runtime loads the model, and fails when it runs on the samples."),
+    "runtime-refuses": Meaning(5, "ONNX Runtime does not load the exported model."),
+    "samples-refused": Meaning(3, "The model's own method raises an error on the samples."),
+    "samples-unfit": Meaning(3, "The sample file is missing or unreadable, or does not fit the model's inputs."),
+    "schema-changed": Meaning(3, "The new version has other inputs or outputs than the present one. Triton has one configuration for all versions of a model, so clients of the present one would break."),
+    "server-died": Meaning(8, "The bundled server ended during verification. The repository is untouched."),
+    "server-refused": Meaning(8, "The bundled server does not load the staged model. The repository is untouched."),
+    "server-refuses": Meaning(8, "The bundled server answers a request of the verification with an error. The repository is untouched."),
+    "server-slow": Meaning(8, "The bundled server did not become ready in time. The repository is untouched."),
+    "serving-invalid": Meaning(3, "serving: is not a Triton model configuration."),
+    "serving-unfit": Meaning(3, "serving: asks for something that this model cannot have."),
+    "source-failed": Meaning(5, "Code of the model raised an error while it was loaded, exported or asked."),
+    "source-untrusted": Meaning(6, "Loading the file runs code that it names, and neither --trust nor a pin vouches for it. The evidence lists what it would import; nothing was run."),
+    "tolerance-unknown": Meaning(3, "tolerance: names an output that the model does not have."),
+    "tritonclient-missing": Meaning(7, "The package tritonclient does not import."),
+    "verification-failed": Meaning(8, "Through the bundled server, the staged model does not answer as the original. The repository is untouched."),
+    "worker-crashed": Meaning(7, "The child process in which the model is loaded died: code in the model ended it, a library crashed, or the system killed it for its memory."),
+    "worker-out-of-memory": Meaning(7, "The model needs more memory than its child process may use."),
+    "worker-timeout": Meaning(7, "The child process in which the model is loaded did not answer in time."),
+}  # fmt: skip
+
+
+def as_markdown() -> str:
+    """docs/errors.md."""
+    lines = [
+        "# Error codes",
+        "",
+        "Every error has a stable code. `repobuild explain CODE` prints these texts.",
+        "",
+        "| code | exit status | meaning |",
+        "| --- | --- | --- |",
+        *(f"| `{code}` | {meaning.status} | {meaning.text} |" for code, meaning in CATALOG.items()),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,178 @@
+"""The comparisons between a model and an artifact made from it, before any server is involved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from repobuild.compare import EXACT, Comparison, as_rows, compare
+from repobuild.recipe.types import Bounds, Tolerance
+from repobuild.report import Check, Deviation, Fail, Pass, Skip
+from repobuild.runners.interface import Runner
+from repobuild.selection import Selection
+from repobuild.sources.interface import Source
+from repobuild.tensors import Array, Batch, DType, Signature, take
+
+ALONE_ROWS = 64
+"""Rows that are also asked one by one, spread evenly over the samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the model itself answers, under the names of the emitted outputs.
+
+    Attributes:
+        batched: Answers to all rows in one call.
+        alone_rows: Rows that were also asked alone.
+        alone: Answers to those rows.
+        again: Answers to all rows in a second call.
+    """
+
+    batched: Batch
+    alone_rows: tuple[int, ...]
+    alone: Batch
+    again: Batch
+
+    def rows_independent(self, tolerance: Tolerance) -> Deviation | str | None:
+        """Why a row's answer depends on the other rows, ``None`` when it does not."""
+        for name, want in self.alone.items():
+            got = self.batched[name]
+            if len(got) != _count(self.again):
+                return f"output '{name}' has {len(got)} rows for {_count(self.again)} samples"
+            outcome = compare(name, as_rows(got)[list(self.alone_rows)], want, tolerance.of(name))
+            if not outcome.holds:
+                return outcome.worst or outcome.why
+        return None
+
+
+def ask_model(source: Source, samples: Batch, selections: Mapping[str, Selection]) -> Reference:
+    """Ask the model for all rows, for some rows alone, and for all rows again.
+
+    Args:
+        source: The loaded model.
+        samples: Rows in the samples' own types.
+        selections: ``{output: selection of an answer}``.
+
+    Raises:
+        InputInvalid: The model refuses the rows, or a selection does not fit its answers.
+    """
+    count = len(next(iter(samples.values())))
+    chosen = spread(count, ALONE_ROWS)
+    some = {name: array[list(chosen)] for name, array in samples.items()}
+    return Reference(
+        _named(source.predict(samples), selections),
+        chosen,
+        _named(source.predict(some, one_by_one=True), selections),
+        _named(source.predict(samples), selections),
+    )
+
+
+def check_artifact(
+    runner: Runner, wire: Batch, reference: Reference, signature: Signature, tolerance: Tolerance
+) -> Iterator[Check]:
+    """Compare an artifact with the model on every sample row.
+
+    Args:
+        runner: The artifact, loaded.
+        wire: Rows in the artifact's own types.
+        reference: The model's answers.
+        signature: The artifact's tensors.
+        tolerance: Bounds by output.
+    """
+    yield _source_repeats(reference, tolerance)
+    got = runner.run(wire)
+    for spec in signature.outputs:
+        bounds = tolerance.of(spec.name)
+        outcome = compare(spec.name, got[spec.name], reference.batched[spec.name], bounds)
+        yield _equal(spec.name, spec.dtype, outcome, bounds)
+    yield _repeats(got, runner.run(wire))
+    if not signature.batched:
+        yield Check("batch invariance", Skip("the model has no batch dimension"))
+        return
+    alone = [runner.run(take(wire, i, i + 1)) for i in reference.alone_rows]
+    yield _batch_invariant(got, alone, reference.alone_rows, tolerance)
+
+
+def spread(count: int, at_most: int) -> tuple[int, ...]:
+    """At most ``at_most`` of ``count`` row numbers, first and last included, spread evenly."""
+    if count <= at_most:
+        return tuple(range(count))
+    return tuple(sorted({round(i * (count - 1) / (at_most - 1)) for i in range(at_most)}))
+
+
+def _named(answers: Batch, selections: Mapping[str, Selection]) -> dict[str, Array]:
+    return {
+        name: as_rows(selection.apply(answers[selection.answer])) for name, selection in selections.items()
+    }
+
+
+def _equal(name: str, dtype: DType, outcome: Comparison, bounds: Bounds) -> Check:
+    title = f"equal: {name}"
+    if outcome.why:
+        return Check(
+            title, Fail(outcome.why), hint="the exporter gives this answer another form than the model"
+        )
+    good = outcome.total - outcome.wrong
+    if not dtype.is_float:
+        detail = f"{good} of {outcome.total} agree"
+        hint = "rows near a decision boundary flip in float32; try dtype: FP64 for the input"
+    else:
+        detail = f"{good} of {outcome.total} values within atol {bounds.atol:g}, rtol {bounds.rtol:g}"
+        hint = "state a tolerance for the output if the deviation is harmless; else try dtype: FP64"
+    if outcome.holds:
+        return Check(title, Pass(detail), outcome.worst)
+    return Check(title, Fail(f"{detail}; worst: {outcome.worst}"), outcome.worst, hint)
+
+
+def _source_repeats(reference: Reference, tolerance: Tolerance) -> Check:
+    title = "model repeats itself"
+    for name, first in reference.batched.items():
+        outcome = compare(name, reference.again[name], first, tolerance.of(name))
+        if not outcome.holds:
+            return Check(
+                title,
+                Fail(f"asked twice, the model answers differently: {outcome.worst or outcome.why}"),
+                outcome.worst,
+                "a model that draws random numbers when it predicts cannot be checked; fix its random state",
+            )
+    return Check(title, Pass("two calls, equal answers"))
+
+
+def _repeats(first: Batch, second: Batch) -> Check:
+    title = "artifact repeats itself"
+    for name, answer in first.items():
+        outcome = compare(name, second[name], answer, EXACT)
+        if not outcome.holds:
+            return Check(
+                title,
+                Fail(f"two runs differ: {outcome.worst or outcome.why}"),
+                outcome.worst,
+                "an operator of the graph is random; export the model in its inference mode",
+            )
+    return Check(title, Pass("two runs, equal to the bit"))
+
+
+def _batch_invariant(
+    batched: Batch, alone: list[Batch], chosen: tuple[int, ...], tolerance: Tolerance
+) -> Check:
+    import numpy as np
+
+    title = "batch invariance"
+    worst: Deviation | None = None
+    for name, answer in batched.items():
+        single = np.concatenate([a[name] for a in alone])
+        outcome = compare(name, single, answer[list(chosen)], tolerance.of(name))
+        if not outcome.holds:
+            return Check(
+                title,
+                Fail(f"a row alone is answered differently: {outcome.worst or outcome.why}"),
+                outcome.worst,
+                "the answer to a row depends on the other rows; serve it with max_batch_size: 0",
+            )
+        if outcome.worst and (worst is None or outcome.worst.absolute > worst.absolute):
+            worst = outcome.worst
+    return Check(title, Pass(f"{len(chosen)} rows alone, equal to the batch within tolerance"), worst)
+
+
+def _count(batch: Batch) -> int:
+    return len(next(iter(batch.values())))

@@ -1,0 +1,126 @@
+"""The command line: a table of commands, each imported only when it runs, and one ladder of exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import click
+
+from repobuild import __version__
+from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, RepobuildError, from_oserror
+
+COMMANDS = {
+    "convert": ("repobuild.commands.convert:convert", "Convert one model into a proven Triton repository."),
+    "serve": ("repobuild.commands.serve:serve", "Serve a model repository with the bundled server."),
+    "explain": ("repobuild.commands.explain:explain", "Tell more about an error code."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists commands from the table without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command named for a mistyped one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            also = f" Did you mean '{near[0]}'?" if near else f" There are {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command '{args[0]}'.{also}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Summaries from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="repobuild")
+@click.option("--debug", is_flag=True, help="Print tracebacks of errors.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Turn trained models into proven NVIDIA Triton model repositories, and serve them."""
+    ctx.obj = {"debug": debug}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: Words after the program's name; ``None`` for those of the process.
+
+    Returns:
+        The exit status: 0 ok, 2 usage, 3 to 8 by kind of error (see :mod:`repobuild.errors`), 130
+        interrupted, 70 our bug.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in words
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        status: Any = cli.main(args=words, prog_name="repobuild", standalone_mode=False)
+        return int(status or EXIT_OK)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted; nothing half written was left")
+        return EXIT_INTERRUPTED
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except RepobuildError as problem:
+        return _failed(problem, debug)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_OK
+    except OSError as problem:
+        return _failed(from_oserror(problem, "running the command"), debug)
+    except Exception as problem:  # noqa: BLE001 - the last rung: whatever is left is our bug, and says so
+        return _bug(problem, debug)
+
+
+def _failed(problem: RepobuildError, debug: bool) -> int:
+    if debug:
+        _traceback()
+    _say(problem.render())
+    return problem.exit_code
+
+
+def _bug(problem: Exception, debug: bool) -> int:
+    if debug:
+        _traceback()
+    _say(f"error[bug]: repobuild failed in a way that it should not: {type(problem).__name__}: {problem}")
+    _say("hint: run again with --debug before the command's name, and report what it prints")
+    return EXIT_BUG
+
+
+def _traceback() -> None:
+    import traceback
+
+    _say(traceback.format_exc())
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,54 @@
+"""What a compiler does: one file and one row of ``plugins.COMPILERS`` add a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from repobuild.artifact import Artifact
+from repobuild.tensors import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """The compiler can run here; ``version`` is its own."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The compiler cannot run here: why, and what would mend it."""
+
+    reason: str
+    hint: str
+
+
+Availability: TypeAlias = Available | Unavailable
+
+
+class Compiler(Protocol):
+    """Makes an artifact for one kind of hardware."""
+
+    backend: str
+    """Triton's backend that loads the artifact."""
+
+    filename: str
+    """The file name under which Triton looks for the artifact in a version folder."""
+
+    def available(self) -> Availability:
+        """Whether it can run on this machine."""
+
+    def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
+        """Compile an ONNX file in normal form.
+
+        Args:
+            graph: The ONNX file.
+            signature: Its tensors.
+            to: File to write.
+
+        Raises:
+            ConversionFailed: The graph cannot be compiled; the node and operator are named.
+            EnvironmentLacking: The compiler is not available here.
+        """

@@ -1,0 +1,43 @@
+"""The ``onnxruntime`` target: the graph itself, proven to load."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from repobuild.artifact import Artifact, Tool, file_digest
+from repobuild.compilers.interface import Availability, Available, Unavailable
+from repobuild.errors import EnvironmentLacking, from_oserror
+from repobuild.runners.onnxruntime import open_session
+from repobuild.tensors import Signature
+
+ORT_HINT = "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)"
+
+
+class OnnxRuntimeCompiler:
+    """Copies the graph into place after ONNX Runtime has loaded it."""
+
+    backend = "onnxruntime"
+    filename = "model.onnx"
+
+    def available(self) -> Availability:
+        """Whether one of ONNX Runtime's packages is installed."""
+        for package in ("onnxruntime", "onnxruntime-gpu"):
+            try:
+                return Available(version(package))
+            except PackageNotFoundError:
+                continue
+        return Unavailable("ONNX Runtime is not installed", ORT_HINT)
+
+    def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
+        """See :meth:`repobuild.compilers.interface.Compiler.compile`."""
+        here = self.available()
+        if isinstance(here, Unavailable):
+            raise EnvironmentLacking("onnxruntime-missing", here.reason, (), here.hint)
+        open_session(graph)
+        try:
+            shutil.copyfile(graph, to)
+        except OSError as problem:
+            raise from_oserror(problem, "writing the model") from problem
+        return Artifact("onnxruntime", to, signature, file_digest(to), Tool("onnxruntime", here.version))

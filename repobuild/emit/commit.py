@@ -1,0 +1,271 @@
+"""The step into the repository: after a kill at any moment the old or the whole new version serves.
+
+A new model is one rename of its folder. For a further version: (1) warm-up files are added under names made
+from their content; (2) the version folder is renamed in; (3) config.pbtxt is replaced by a rename; (4) what
+nothing uses is removed. The journal, written before the first of these and removed after the last, lets the
+next command finish a step whose deciding rename has happened, or undo one whose has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from repobuild.emit import warmup
+from repobuild.emit.config import CONFIG_FILE, read_config
+from repobuild.emit.versions import (
+    Existing,
+    look,
+    manifests,
+    next_version,
+    text_digest,
+    unchanged_version,
+)
+from repobuild.emit.workshop import Workshop, locked
+from repobuild.errors import Evidence, VerificationFailed, from_oserror
+
+JOURNAL = ".journal"
+Kind = Literal["new-model", "new-version", "new-config"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the journal holds.
+
+    Attributes:
+        kind: ``new-model``, ``new-version``, or ``new-config`` (same version, other configuration).
+        token: The build's staging folder.
+        model: Model name.
+        version: Version number.
+        added: Warm-up files that were not there before.
+    """
+
+    kind: Kind
+    token: str
+    model: str
+    version: int
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the repository has now.
+
+    Attributes:
+        version: The version that serves.
+        changed: Whether anything was written.
+    """
+
+    version: int
+    changed: bool
+
+
+def commit(shop: Workshop, model: str, staged_version: int, seen: Existing | None) -> Outcome:
+    """Bring the staged model into the repository.
+
+    Args:
+        shop: The build's workshop; ``models/<model>`` and ``meta`` are complete.
+        model: Model name.
+        staged_version: Name of the staged version folder; renamed if the number was taken meanwhile.
+        seen: The model folder when the build looked at it.
+
+    Raises:
+        VerificationFailed: Another build changed the model's configuration meanwhile.
+        EnvironmentLacking: The file system refuses; the repository is as it was.
+    """
+    try:
+        with locked(shop.state):
+            return _commit_locked(shop, model, staged_version, seen)
+    except OSError as problem:
+        recover(shop)
+        raise from_oserror(problem, "writing into the repository") from problem
+    except KeyboardInterrupt:
+        recover(shop)
+        raise
+
+
+def recover(shop: Workshop) -> None:
+    """Finish or undo a step that a killed build left, and remove what dead builds left.
+
+    Raises:
+        EnvironmentLacking: The file system refuses.
+    """
+    try:
+        with locked(shop.state):
+            settle(shop.repository, shop.state)
+            shop.sweep()
+    except OSError as problem:
+        raise from_oserror(problem, "settling an interrupted build") from problem
+
+
+def settle(repository: Path, state: Path) -> None:
+    """Finish or undo the step in the journal, if there is one. Call it with the lock held.
+
+    Raises:
+        OSError: The file system refuses.
+    """
+    try:
+        data = json.loads((state / JOURNAL).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    step = Step(data["kind"], data["token"], data["model"], data["version"], tuple(data["added"]))
+    places = _Places(repository, state, step)
+    if places.decided():
+        _finish(places)
+    else:
+        _undo(places)
+    (state / JOURNAL).unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    repository: Path
+    state: Path
+    step: Step
+
+    @property
+    def staging(self) -> Path:
+        return self.state / ".staging" / self.step.token
+
+    @property
+    def staged(self) -> Path:
+        return self.staging / "repository" / self.step.model
+
+    @property
+    def folder(self) -> Path:
+        return self.repository / self.step.model
+
+    @property
+    def meta(self) -> Path:
+        return self.state / self.step.model / str(self.step.version)
+
+    def deciding(self) -> tuple[Path, Path]:
+        """The rename that decides: its source is gone exactly when it has happened."""
+        version = str(self.step.version)
+        return {
+            "new-model": (self.staged, self.folder),
+            "new-version": (self.staged / version, self.folder / version),
+            "new-config": (self.staged / CONFIG_FILE, self.folder / CONFIG_FILE),
+        }[self.step.kind]
+
+    def decided(self) -> bool:
+        source, target = self.deciding()
+        return not source.exists() and target.exists()
+
+
+def _commit_locked(shop: Workshop, model: str, staged_version: int, seen: Existing | None) -> Outcome:
+    settle(shop.repository, shop.state)
+    now = look(shop.repository, shop.state, model)
+    if (now is None) != (seen is None) or (now and seen and now.digest != seen.digest):
+        raise VerificationFailed(
+            "repository-changed",
+            f"another build changed the model '{model}' while this one was at work",
+            (Evidence("config.pbtxt is no longer the one that this build looked at"),),
+            "run the command again",
+        )
+    staged = shop.models / model
+    text = (staged / CONFIG_FILE).read_text(encoding="utf-8")
+    same = unchanged_version(shop.repository, model, now, staged / str(staged_version))
+    if same is not None and now is not None and now.digest == text_digest(text):
+        return Outcome(same, changed=False)
+    version = same if same is not None else next_version(now, shop.state, model)
+    if version != staged_version and same is None:
+        (staged / str(staged_version)).rename(staged / str(version))
+    kind: Kind = "new-model" if now is None else "new-version" if same is None else "new-config"
+    step = Step(kind, shop.token, model, version, () if now is None else _new_files(shop, model))
+    _run(_Places(shop.repository, shop.state, step))
+    return Outcome(version, changed=True)
+
+
+def _run(places: _Places) -> None:
+    _sync_tree(places.staging)
+    _write_journal(places.state, places.step)
+    places.repository.mkdir(exist_ok=True)
+    for name in places.step.added:
+        target = places.folder / warmup.FOLDER / name
+        target.parent.mkdir(exist_ok=True)
+        (places.staged / warmup.FOLDER / name).rename(target)
+    source, target = places.deciding()
+    source.rename(target)
+    _finish(places)
+    (places.state / JOURNAL).unlink()
+    _sync(places.state)
+
+
+def _finish(places: _Places) -> None:
+    """Everything after the deciding rename; may be run again."""
+    config = places.staged / CONFIG_FILE
+    if config.exists():
+        config.replace(places.folder / CONFIG_FILE)
+    _sync(places.folder)
+    _sync(places.repository)
+    places.meta.mkdir(parents=True, exist_ok=True)
+    for file in sorted((places.staging / "meta").iterdir()):
+        file.replace(places.meta / file.name)
+    _sync(places.meta)
+    _remove_unused(places)
+
+
+def _undo(places: _Places) -> None:
+    for name in places.step.added:
+        with contextlib.suppress(FileNotFoundError):
+            (places.folder / warmup.FOLDER / name).unlink()
+    with contextlib.suppress(OSError):
+        (places.folder / warmup.FOLDER).rmdir()
+    if places.step.kind == "new-model":
+        with contextlib.suppress(OSError):
+            places.repository.rmdir()
+    shutil.rmtree(places.staging, ignore_errors=True)
+
+
+def _remove_unused(places: _Places) -> None:
+    """Drop warm-up files of ours that config.pbtxt no longer names."""
+    read = read_config(places.folder)
+    if read is None:
+        return
+    used = {i.input_data_file for sample in read[1].model_warmup for i in sample.inputs.values()}
+    ours = {name for manifest in manifests(places.state / places.step.model) for name in manifest["warmup"]}
+    for name in ours - used:
+        with contextlib.suppress(FileNotFoundError):
+            (places.folder / warmup.FOLDER / name).unlink()
+
+
+def _new_files(shop: Workshop, model: str) -> tuple[str, ...]:
+    staged, present = (root / model / warmup.FOLDER for root in (shop.models, shop.repository))
+    if not staged.is_dir():
+        return ()
+    return tuple(sorted(p.name for p in staged.iterdir() if not (present / p.name).exists()))
+
+
+def _write_journal(state: Path, step: Step) -> None:
+    fresh = state / f"{JOURNAL}.new"
+    with fresh.open("w", encoding="utf-8") as stream:
+        json.dump(_plain(step), stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(state / JOURNAL)
+    _sync(state)
+
+
+def _plain(step: Step) -> dict[str, Any]:
+    return {**asdict(step), "added": list(step.added)}
+
+
+def _sync_tree(folder: Path) -> None:
+    """Make the staged files durable before a rename makes them visible."""
+    for path in (*folder.rglob("*"), folder):
+        if path.is_dir() or path.is_file():
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,68 @@
+"""What is kept of a version beside the repository: manifest.json, report.json, golden.npz.
+
+Nothing here differs between two builds from the same inputs with the same tools: no times, no absolute
+paths, no host names.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from repobuild.artifact import tree_digests
+from repobuild.emit.model import Emission
+from repobuild.recipe.types import Recipe
+from repobuild.report import Report
+from repobuild.verify.replay import Golden
+from repobuild.worker.arrays import save_batch
+
+FORMAT = 1
+INPUT, OUTPUT = "input/", "output/"
+
+
+def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emission, golden: Golden) -> None:
+    """Write the three files.
+
+    Args:
+        folder: Existing folder.
+        recipe: The recipe.
+        report: Its outcome.
+        emission: The staged model.
+        golden: Rows that were replayed, and the model's answers.
+
+    Raises:
+        OSError: The file system refuses.
+    """
+    batch = {f"{INPUT}{n}": a for n, a in golden.wire.items()} | {
+        f"{OUTPUT}{n}": a for n, a in golden.want.items()
+    }
+    save_batch(folder / "golden.npz", batch)
+    _write_json(folder / "report.json", report.to_dict())
+    _write_json(folder / "manifest.json", _manifest(recipe, report, emission))
+
+
+def _manifest(recipe: Recipe, report: Report, emission: Emission) -> dict[str, Any]:
+    version = emission.folder / str(emission.version)
+    return {
+        "format": FORMAT,
+        "model": recipe.name,
+        "version": emission.version,
+        "files": {
+            name: {"sha256": digest, "bytes": (version / name).stat().st_size}
+            for name, digest in tree_digests(version).items()
+        },
+        "carries_code": False,
+        "config": {"sha256": emission.config_digest},
+        "warmup": list(emission.warmup_files),
+        "recipe": {"sha256": recipe.digest},
+        "source": report.source,
+        "samples": report.samples,
+        "checks": {c.name: c.outcome for c in (*report.checks, *report.verification)},
+        "tools": {t.name: t.version for t in report.tools},
+    }
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Warm-up samples: real rows in the raw format that Triton reads.
+
+The rules (Triton's model_config.proto, ``ModelWarmup``, and what its loader checks): a file lies under
+``<model>/warmup/`` and holds one request's tensor without the batch axis, little-endian and row-major; text
+elements are a 4-byte length and the bytes; ``dims`` are concrete; ``batch_size: N`` sends N such requests
+together, and 0 skips the sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from dataclasses import dataclass
+
+from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec
+
+FOLDER = "warmup"
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupInput:
+    """One tensor of a warm-up request.
+
+    Attributes:
+        name: Input name.
+        dtype: Triton's type name in config.pbtxt.
+        dims: Concrete dims without the batch axis.
+        file: File name under ``warmup/``.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupSample:
+    """One ``model_warmup`` entry."""
+
+    name: str
+    batch_size: int
+    inputs: tuple[WarmupInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """All warm-up entries of a model and the files they name."""
+
+    samples: tuple[WarmupSample, ...]
+    files: dict[str, bytes]
+
+
+def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmup:
+    """Warm-up from the first sample row: once alone, and once as the largest batch.
+
+    Without a batch dimension the whole samples are one request, since the first axis may be anything; the
+    first row of them is sent.
+
+    Args:
+        signature: The model's tensors.
+        wire: Rows in the inputs' own types.
+        max_batch_size: Of config.pbtxt; 0 without batching.
+    """
+    files: dict[str, bytes] = {}
+    inputs = []
+    for position, spec in enumerate(signature.inputs):
+        row = wire[spec.name][0] if signature.batched else wire[spec.name][:1]
+        data = raw_bytes(row, spec.dtype)
+        file = f"{_readable(spec, position)}-{hashlib.sha256(data).hexdigest()[:12]}"
+        files[file] = data
+        inputs.append(WarmupInput(spec.name, spec.dtype.config, tuple(row.shape), file))
+    sizes = sorted({1, max_batch_size}) if signature.batched else [1]
+    samples = tuple(WarmupSample(f"real_row_batch_{size}", size, tuple(inputs)) for size in sizes)
+    return Warmup(samples, files)
+
+
+def raw_bytes(array: Array, dtype: DType) -> bytes:
+    """A tensor as Triton's raw bytes.
+
+    Args:
+        array: Values; text as ``str``.
+        dtype: The wire type.
+    """
+    import numpy as np
+
+    if dtype is DType.BYTES:
+        texts = [str(v).encode() for v in np.asarray(array).ravel()]
+        return b"".join(struct.pack("<I", len(t)) + t for t in texts)
+    little = np.dtype(dtype.numpy).newbyteorder("<")
+    return np.ascontiguousarray(array, dtype=little).tobytes()
+
+
+def _readable(spec: TensorSpec, position: int) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", spec.name).strip("_")[:40]
+    return plain or f"input_{position}"

@@ -1,0 +1,166 @@
+"""The staging folder in which a build works, beside the repository and on its file system.
+
+``<repository>.repobuild/`` holds what Triton must not see:
+
+    .lock                      held while the repository is changed
+    .journal                   the step that is under way, while it is
+    .staging/<token>/          one build at work; ``alive`` in it is locked by that build
+    <model>/<version>/         manifest.json, report.json, golden.npz
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Self
+
+from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, from_oserror
+
+SUFFIX = ".repobuild"
+
+
+def state_folder(repository: Path) -> Path:
+    """``<repository>.repobuild``."""
+    return repository.with_name(repository.name + SUFFIX)
+
+
+class Workshop:
+    """A build's own folder; entering makes it, leaving removes it and every folder that came with it.
+
+    Args:
+        repository: The model repository, which need not exist.
+
+    Attributes:
+        repository: The repository's real path.
+        state: ``<repository>.repobuild``.
+        token: Name of this build's folder.
+        folder: This build's folder.
+        work: Scratch space in it.
+        models: A model repository of its own in it, for the staged model.
+        meta: What goes to ``<state>/<model>/<version>``.
+    """
+
+    def __init__(self, repository: Path) -> None:
+        self.repository = Path(os.path.realpath(repository))
+        self.state = state_folder(self.repository)
+        self.token = secrets.token_hex(8)
+        self.folder = self.state / ".staging" / self.token
+        self.work = self.folder / "work"
+        self.models = self.folder / "repository"
+        self.meta = self.folder / "meta"
+        self._made: list[Path] = []
+        self._alive: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if self.repository.exists() and not self.repository.is_dir():
+            raise InputInvalid(
+                "repository-not-folder",
+                f"{self.repository} is not a folder",
+                (Evidence("a model repository is a folder", file=str(self.repository)),),
+                "name another path with --repository",
+            )
+        try:
+            self._make(self.state)
+            with locked(self.state):
+                self._make(self.folder)
+                self._alive = (self.folder / "alive").open("wb")
+                fcntl.flock(self._alive, fcntl.LOCK_EX)
+            for folder in (self.work, self.models, self.meta):
+                folder.mkdir()
+            self._same_file_system()
+        except OSError as problem:
+            self.__exit__()
+            raise from_oserror(problem, "making the staging folder") from problem
+        except EnvironmentLacking:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not journal_names(self.state, self.token):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._alive is not None:
+            self._alive.close()
+        if self.state.is_dir():
+            self._tidy()
+        for folder in reversed(self._made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def sweep(self) -> None:
+        """Remove the folders of builds that died. Call it with the lock held and the journal settled."""
+        for folder in sorted((self.state / ".staging").iterdir()):
+            if folder != self.folder and _is_dead(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _tidy(self) -> None:
+        """Leave no state folder behind that holds nothing."""
+        with contextlib.suppress(OSError), locked(self.state):
+            with contextlib.suppress(OSError):
+                (self.state / ".staging").rmdir()
+            if {p.name for p in self.state.iterdir()} == {".lock"}:
+                (self.state / ".lock").unlink()
+                self.state.rmdir()
+
+    def _make(self, folder: Path) -> None:
+        missing = [p for p in (folder, *folder.parents) if not p.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            self._made.append(path)
+
+    def _same_file_system(self) -> None:
+        if self.repository.is_dir() and self.repository.stat().st_dev != self.state.stat().st_dev:
+            raise EnvironmentLacking(
+                "repository-is-mount",
+                f"{self.repository} is a mount point, so nothing can be renamed into it in one step",
+                (Evidence(f"{self.state} lies on another file system", file=str(self.repository)),),
+                f"build into a folder inside it, such as {self.repository}/repository",
+            )
+
+
+@contextlib.contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Hold the lock of a repository's state folder; waits for another build's short step.
+
+    Raises:
+        OSError: The lock file cannot be made.
+    """
+    while True:
+        with (state / ".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_current(lock, state):
+                yield
+                return
+
+
+def _is_current(lock: IO[bytes], state: Path) -> bool:
+    """Whether the locked file is still the one in the folder; :meth:`Workshop._tidy` may have removed it."""
+    try:
+        return (state / ".lock").stat().st_ino == os.fstat(lock.fileno()).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def journal_names(state: Path, token: str) -> bool:
+    """Whether an unfinished step still needs the folder of a build."""
+    try:
+        return token in (state / ".journal").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+
+
+def _is_dead(folder: Path) -> bool:
+    """A build that lives holds the lock on its ``alive``, which it takes before the state's lock is free."""
+    try:
+        with (folder / "alive").open("rb") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False

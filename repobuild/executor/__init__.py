@@ -1,0 +1,1 @@
+"""Where jobs run: on this machine, later on a cluster."""

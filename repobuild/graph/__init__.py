@@ -1,0 +1,1 @@
+"""What repobuild does to ONNX graphs between the exporter and the artifact."""

@@ -1,0 +1,333 @@
+"""Brings an exporter's graph into the one form that is emitted.
+
+Normal form: every output is a tensor (no ZipMap); the outputs are those the recipe asks for, under the
+recipe's names, with at least two axes when batched; one opset import a domain; the graph is named after the
+model; no documentation strings or exporter metadata; no dead nodes. Shapes are declared by
+:func:`declare_shapes` once the outputs have been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from repobuild.errors import ConversionFailed, evidence
+from repobuild.selection import Selection
+from repobuild.tensors import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+PRODUCER = "repobuild"
+IR_OF_OPSET = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
+"""IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
+opset also load this IR."""
+
+GraphPass: TypeAlias = "Callable[[ModelProto], None]"
+
+
+def tensors_only(model: ModelProto, opset: int) -> ModelProto:
+    """The exporter's model with tensor outputs only, at one opset.
+
+    Args:
+        model: The exporter's model; changed in place.
+        opset: Opset of the default domain to raise the graph to, if it is lower.
+
+    Raises:
+        ConversionFailed: An operator has no form at that opset.
+    """
+    remove_zipmap(model)
+    merge_opset_imports(model)
+    return raise_opset(model, opset)
+
+
+def normalise(model: ModelProto, name: str, passes: Sequence[GraphPass] = ()) -> None:
+    """Apply the passes of normal form, in place.
+
+    Args:
+        model: A model with tensor outputs, see :func:`tensors_only`.
+        name: Name for the graph.
+        passes: Further passes, run before dead nodes are dropped.
+
+    Raises:
+        ConversionFailed: A pass cannot do its work on this graph.
+    """
+    for step in (*passes, drop_dead_nodes, merge_opset_imports, strip_metadata):
+        step(model)
+    model.graph.name = name
+
+
+def finish(model: ModelProto, signature: Signature) -> None:
+    """Declare types and shapes, and check the whole.
+
+    Raises:
+        ConversionFailed: The result is not valid ONNX.
+    """
+    import onnx
+
+    declare_shapes(model, signature)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as problem:
+        raise ConversionFailed(
+            "graph-invalid",
+            "the exported graph is not valid ONNX",
+            evidence(str(problem).strip().splitlines()[:3]),
+            "this is a fault of the exporter; a newer version may have mended it",
+        ) from problem
+
+
+def remove_zipmap(model: ModelProto) -> None:
+    """Let the tensor that feeds a ZipMap take its place.
+
+    ZipMap makes a sequence of maps, which Triton's ONNX Runtime backend refuses to load.
+    """
+    for node in model.graph.node:
+        if (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
+            continue
+        node.domain, node.op_type = "", "Identity"
+        del node.attribute[:]
+        for value in model.graph.output:
+            if value.name == node.output[0]:
+                value.CopyFrom(_matrix(value.name))
+
+
+def raise_opset(model: ModelProto, opset: int) -> ModelProto:
+    """The model at a higher opset of the default domain; exporters name the lowest that their nodes need.
+
+    Raises:
+        ConversionFailed: ONNX's version converter cannot do it.
+    """
+    import onnx
+    from onnx import version_converter
+
+    now = next((e.version for e in model.opset_import if e.domain == ""), 0)
+    if now >= opset:
+        return model
+    if now == 0:
+        model.opset_import.append(onnx.helper.make_opsetid("", opset))
+        return model
+    try:
+        return version_converter.convert_version(model, opset)
+    except (RuntimeError, onnx.version_converter.ConvertError) as problem:
+        raise ConversionFailed(
+            "opset-conversion",
+            f"the graph cannot be brought from opset {now} to {opset}",
+            evidence(str(problem).strip().splitlines()[:2]),
+            f"write export: {{opset: {max(now, 13)}}}",
+        ) from problem
+
+
+def select_outputs(chains: Mapping[str, Sequence[Selection]], ranks: Mapping[str, int]) -> GraphPass:
+    """A pass that makes the graph answer with selections of its outputs, under new names.
+
+    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis.
+
+    Args:
+        chains: ``{new name: selections to apply one after another}``; the first names an old output.
+        ranks: Rank of each old output.
+    """
+
+    def step(model: ModelProto) -> None:
+        graph = model.graph
+        for name, chain in chains.items():
+            if chain[0].answer not in ranks:
+                raise ConversionFailed(
+                    "export-incomplete",
+                    f"the graph has no output '{chain[0].answer}' for '{name}'",
+                    evidence([f"it has {', '.join(sorted(ranks))}"]),
+                    "ask for another answer of the model under outputs: in the recipe",
+                )
+        moved = _make_room(graph, {*chains, *ranks})
+        del graph.output[:]
+        for name, chain in chains.items():
+            start = chain[0].answer
+            _append_chain(graph, moved.get(start, start), chain, ranks[start], name)
+            graph.output.add().name = name
+
+    return step
+
+
+def drop_dead_nodes(model: ModelProto) -> None:
+    """Remove nodes and initialisers that no output depends on."""
+    graph = model.graph
+    needed = {o.name for o in graph.output}
+    kept: list[NodeProto] = []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            kept.append(node)
+            needed.update(_names_used(node))
+    if len(kept) < len(graph.node):
+        kept.reverse()
+        copies = [_copy(node) for node in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+    for tensor in [t for t in graph.initializer if t.name not in needed]:
+        graph.initializer.remove(tensor)
+
+
+def merge_opset_imports(model: ModelProto) -> None:
+    """Import each domain once, at the highest version named, and set the IR version that goes with it."""
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        versions[domain] = max(versions.get(domain, 0), entry.version)
+    del model.opset_import[:]
+    for domain, version in sorted(versions.items()):
+        entry = model.opset_import.add()
+        entry.domain, entry.version = domain, version
+    model.ir_version = IR_OF_OPSET.get(versions.get("", 0), model.ir_version)
+
+
+def strip_metadata(model: ModelProto) -> None:
+    """Drop documentation, exporter properties and inferred shapes; they differ between machines or lie."""
+    from repobuild import __version__
+
+    model.producer_name, model.producer_version = PRODUCER, __version__
+    model.domain, model.model_version, model.doc_string = "", 0, ""
+    del model.metadata_props[:]
+    _strip_graph(model.graph)
+
+
+def declare_shapes(model: ModelProto, signature: Signature) -> None:
+    """Declare the types and shapes of inputs and outputs as they are, free axes under readable names.
+
+    Triton's ONNX Runtime backend requires output dims in config.pbtxt to equal those declared here.
+    """
+    from onnx import TensorProto, helper
+
+    def value(spec: TensorSpec) -> object:
+        axes = [
+            d if d is not None else "batch" if axis == 0 and signature.batched else f"{spec.name}_{axis}"
+            for axis, d in enumerate(spec.shape)
+        ]
+        return helper.make_tensor_value_info(spec.name, getattr(TensorProto, spec.dtype.onnx), axes)
+
+    inputs, outputs = [value(s) for s in signature.inputs], [value(s) for s in signature.outputs]
+    del model.graph.input[:]
+    del model.graph.output[:]
+    model.graph.input.extend(inputs)
+    model.graph.output.extend(outputs)
+
+
+_Step: TypeAlias = "tuple[str, dict[str, Sequence[int] | int], dict[str, int]]"
+"""An operator, its constant inputs by label, its attributes."""
+
+
+def _append_chain(graph: GraphProto, start: str, chain: Sequence[Selection], rank: int, name: str) -> None:
+    """Append nodes that compute ``name`` from the tensor ``start`` of the given rank."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    steps: list[_Step] = []
+    for selection in chain:
+        found, rank = _selection_steps(selection, rank)
+        steps.extend(found)
+    if rank == 1:
+        steps.append(("Unsqueeze", {"axes": [1]}, {}))
+    current = start
+    for index, (operator, constants, attributes) in enumerate(steps or [("Identity", {}, {})]):
+        label = f"{PRODUCER}/{name}/{index}_{operator}"
+        inputs = [current]
+        for key, values in constants.items():
+            inputs.append(f"{label}/{key}")
+            graph.initializer.append(numpy_helper.from_array(np.array(values, dtype=np.int64), inputs[-1]))
+        current = name if index == max(len(steps), 1) - 1 else label
+        node = helper.make_node(operator, inputs, [current], name=label)
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        graph.node.append(node)
+
+
+def _selection_steps(selection: Selection, rank: int) -> tuple[list[_Step], int]:
+    """The operators that take a selection of a tensor, and the rank that is left."""
+    steps: list[_Step] = []
+    slices = [
+        (axis, part)
+        for axis, part in enumerate(selection.index)
+        if isinstance(part, slice) and part != slice(None)
+    ]
+    if slices:
+        largest = 2**63 - 1
+        bounds: dict[str, Sequence[int] | int] = {
+            "starts": [p.start or 0 for _, p in slices],
+            "ends": [largest if p.stop is None else p.stop for _, p in slices],
+            "axes": [axis for axis, _ in slices],
+            "steps": [p.step or 1 for _, p in slices],
+        }
+        steps.append(("Slice", bounds, {}))
+    numbers = [(axis, part) for axis, part in enumerate(selection.index) if isinstance(part, int)]
+    steps.extend(("Gather", {"index": part}, {"axis": axis}) for axis, part in reversed(numbers))
+    return steps, rank - len(numbers)
+
+
+def _make_room(graph: GraphProto, names: set[str]) -> dict[str, str]:
+    """Move tensors that bear one of the names out of the way; returns ``{name: new name}``.
+
+    Graph inputs keep their names.
+    """
+    inputs = {i.name for i in graph.input}
+    produced = {o for node in graph.node for o in node.output} | {t.name for t in graph.initializer}
+    taken = inputs | produced | names
+    moved: dict[str, str] = {}
+    for name in sorted((names & produced) - inputs):
+        fresh = f"model/{name}"
+        while fresh in taken:
+            fresh += "_"
+        taken.add(fresh)
+        moved[name] = fresh
+    _rename(graph, moved)
+    return moved
+
+
+def _rename(graph: GraphProto, moved: Mapping[str, str]) -> None:
+    for tensor in graph.initializer:
+        tensor.name = moved.get(tensor.name, tensor.name)
+    for node in graph.node:
+        node.input[:] = [moved.get(n, n) for n in node.input]
+        node.output[:] = [moved.get(n, n) for n in node.output]
+        for inner in _subgraphs(node):
+            _rename(inner, moved)
+            for value in inner.output:
+                value.name = moved.get(value.name, value.name)
+
+
+def _strip_graph(graph: GraphProto) -> None:
+    graph.doc_string = ""
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        value.doc_string = ""
+    for tensor in graph.initializer:
+        tensor.doc_string = ""
+    for node in graph.node:
+        node.doc_string = ""
+        for inner in _subgraphs(node):
+            _strip_graph(inner)
+
+
+def _names_used(node: NodeProto) -> Iterator[str]:
+    yield from node.input
+    for inner in _subgraphs(node):
+        for child in inner.node:
+            yield from _names_used(child)
+        yield from (o.name for o in inner.output)
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _matrix(name: str) -> ValueInfoProto:
+    from onnx import TensorProto, helper
+
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None])
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    from onnx import NodeProto
+
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy

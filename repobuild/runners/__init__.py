@@ -1,0 +1,1 @@
+"""Runners ask an artifact in its own runtime, without a server."""

@@ -1,0 +1,1 @@
+"""Immutable objects by key: a local folder now, object storage later."""

@@ -1,0 +1,1 @@
+"""Proves a staged model on the bundled server, with the real tritonclient."""

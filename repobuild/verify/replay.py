@@ -1,0 +1,254 @@
+"""Replays golden rows through a server with the real tritonclient, and compares the answers.
+
+Every row goes alone and in batches, as JSON and as binary tensors, one after another and all at once; the
+server's statistics have to show that the concurrent rows were joined into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from repobuild.compare import Comparison, compare
+from repobuild.errors import EnvironmentLacking, VerificationFailed, evidence
+from repobuild.recipe.types import Tolerance
+from repobuild.report import Check, Fail, Pass, Skip
+from repobuild.tensors import Array, Batch, DType, Signature, rows, take
+from repobuild.verify.server import BundledServer
+
+CONCURRENT = 64
+BATCH_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """Rows and what the model itself answers to them.
+
+    Attributes:
+        wire: Input rows in the inputs' own types.
+        want: The model's answers by output name.
+    """
+
+    wire: Batch
+    want: Batch
+
+    @classmethod
+    def first_rows(cls, wire: Batch, want: Batch, count: int) -> Golden:
+        """The first ``count`` rows of samples and answers."""
+        return cls(take(wire, 0, count), take(want, 0, count))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is being verified.
+
+    Attributes:
+        model: Model name.
+        version: Version that must be the one that answers.
+        signature: Its tensors.
+        max_batch_size: Of its configuration, 0 without batching.
+        waits: Whether its dynamic batcher waits for further requests.
+        tolerance: Bounds by output.
+    """
+
+    model: str
+    version: int
+    signature: Signature
+    max_batch_size: int
+    waits: bool
+    tolerance: Tolerance
+
+
+def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Check, ...]:
+    """All comparisons through a running server, in the order made.
+
+    Raises:
+        VerificationFailed: The server ended, or refused a request.
+        EnvironmentLacking: tritonclient's HTTP part is not installed.
+    """
+    try:
+        from tritonclient.http import InferenceServerClient
+        from tritonclient.utils import InferenceServerException
+    except ImportError as problem:
+        raise EnvironmentLacking(
+            "tritonclient-missing",
+            "the client that verification uses does not import",
+            evidence([str(problem)]),
+            "pip install 'tritonclient[http,grpc]'",
+        ) from problem
+    client = InferenceServerClient(
+        server.address, concurrency=CONCURRENT, connection_timeout=60.0, network_timeout=60.0
+    )
+    try:
+        return tuple(_Replay(client, subject, golden).all())
+    except (InferenceServerException, OSError) as problem:
+        died = server.died()
+        if died is not None:
+            raise died from problem
+        raise VerificationFailed(
+            "server-refuses",
+            "the bundled server refuses a request of the verification",
+            evidence([str(problem), *server.log_tail()[-3:]]),
+            "the repository was not changed",
+        ) from problem
+    finally:
+        client.close()
+
+
+class _Replay:
+    def __init__(self, client: Any, subject: Subject, golden: Golden) -> None:
+        self._client = client
+        self._subject = subject
+        self._golden = golden
+
+    def all(self) -> Iterator[Check]:
+        yield self._ready()
+        yield self._metadata()
+        for binary in (False, True):
+            form = "binary" if binary else "JSON"
+            if not binary and not self._speaks_json():
+                yield Check(f"served: {form}", Skip("FP16 tensors have no JSON form"))
+                continue
+            yield self._compared(f"served: {form}, rows alone", self._pieces(1), binary)
+            if self._subject.max_batch_size > 1:
+                size = min(self._subject.max_batch_size, rows(self._golden.wire))
+                yield self._compared(f"served: {form}, batches of {size}", self._pieces(size), binary)
+        yield from self._concurrent()
+
+    def _ready(self) -> Check:
+        name, version = self._subject.model, str(self._subject.version)
+        live = self._client.is_server_ready() and self._client.is_model_ready(name, version)
+        verdict = (
+            Pass("server and model are ready") if live else Fail("the server answers, the model is not ready")
+        )
+        return Check("served: ready", verdict)
+
+    def _metadata(self) -> Check:
+        metadata = self._client.get_model_metadata(self._subject.model)
+        signature = self._subject.signature
+        want = {
+            what: [{**t.to_dict(), "shape": self._wire_shape(t.to_dict()["shape"])} for t in specs]
+            for what, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+        }
+        wrong = [
+            f"{what} are {metadata[what]}, expected {want[what]}"
+            for what in want
+            if sorted(metadata[what], key=lambda t: t["name"]) != sorted(want[what], key=lambda t: t["name"])
+        ]
+        if metadata["versions"] != [str(self._subject.version)]:
+            wrong.append(f"versions are {metadata['versions']}, expected {self._subject.version}")
+        return Check(
+            "served: metadata", Fail("; ".join(wrong)) if wrong else Pass("names, types and shapes agree")
+        )
+
+    def _wire_shape(self, shape: list[int]) -> list[int]:
+        return [-1, *shape[1:]] if self._subject.signature.batched else shape
+
+    def _pieces(self, size: int) -> list[Batch]:
+        if not self._subject.signature.batched:
+            return [self._golden.wire]
+        count = rows(self._golden.wire)
+        return [take(self._golden.wire, i, min(i + size, count)) for i in range(0, count, size)]
+
+    def _compared(self, title: str, pieces: list[Batch], binary: bool) -> Check:
+        answers = [self._ask(piece, binary) for piece in pieces]
+        return self._judged(title, answers, self._golden.want, f"{len(pieces)} requests")
+
+    def _judged(self, title: str, answers: list[dict[str, Array]], want: Batch, what: str) -> Check:
+        import numpy as np
+
+        worst = None
+        for spec in self._subject.signature.outputs:
+            got = np.concatenate([a[spec.name] for a in answers])
+            outcome: Comparison = compare(
+                spec.name, _text(got), want[spec.name], self._subject.tolerance.of(spec.name)
+            )
+            if not outcome.holds:
+                return Check(title, Fail(f"{what}: {outcome.worst or outcome.why}"), outcome.worst)
+            if outcome.worst and (worst is None or outcome.worst.absolute > worst.absolute):
+                worst = outcome.worst
+        return Check(title, Pass(f"{what}, all answers within tolerance"), worst)
+
+    def _concurrent(self) -> Iterator[Check]:
+        title = f"served: {CONCURRENT} rows at once"
+        if not self._subject.signature.batched:
+            yield Check(title, Skip("the model has no batch dimension"))
+            return
+        count = rows(self._golden.wire)
+        order = [i % count for i in range(CONCURRENT)]
+        want = {name: array[order] for name, array in self._golden.want.items()}
+        joined = False
+        for _ in range(BATCH_ATTEMPTS):
+            before = self._statistics()
+            pending = [self._start(take(self._golden.wire, i, i + 1)) for i in order]
+            answers = [self._arrays(request.get_result()) for request in pending]
+            check = self._judged(title, answers, want, f"{CONCURRENT} concurrent requests")
+            if isinstance(check.verdict, Fail):
+                yield check
+                return
+            after = self._statistics()
+            inferences, executions = (after[k] - before[k] for k in ("inference_count", "execution_count"))
+            joined = joined or executions < inferences == CONCURRENT
+            if joined:
+                break
+        yield check
+        yield self._batching(joined)
+
+    def _batching(self, joined: bool) -> Check:
+        title = "served: dynamic batching"
+        if joined:
+            return Check(title, Pass("the statistics show fewer executions than inferences"))
+        if self._subject.max_batch_size > 1 and self._subject.waits:
+            return Check(title, Fail(f"{CONCURRENT} concurrent rows were never joined, the statistics say"))
+        return Check(title, Skip("without a queue delay, batches form under load only, and none did here"))
+
+    def _speaks_json(self) -> bool:
+        signature = self._subject.signature
+        return all(t.dtype is not DType.FP16 for t in (*signature.inputs, *signature.outputs))
+
+    def _statistics(self) -> dict[str, int]:
+        reply = self._client.get_inference_statistics(self._subject.model)
+        stats: dict[str, int] = reply["model_stats"][0]
+        return stats
+
+    def _ask(self, batch: Batch, binary: bool) -> dict[str, Array]:
+        inputs, outputs = self._request(batch, binary)
+        return self._arrays(self._client.infer(self._subject.model, inputs, outputs=outputs))
+
+    def _start(self, batch: Batch) -> Any:
+        inputs, outputs = self._request(batch, binary=True)
+        return self._client.async_infer(self._subject.model, inputs, outputs=outputs)
+
+    def _request(self, batch: Batch, binary: bool) -> tuple[list[Any], list[Any]]:
+        from tritonclient.http import InferInput, InferRequestedOutput
+
+        inputs = []
+        for spec in self._subject.signature.inputs:
+            array = batch[spec.name]
+            tensor = InferInput(spec.name, list(array.shape), spec.dtype.value)
+            tensor.set_data_from_numpy(_bytes(array), binary_data=binary)
+            inputs.append(tensor)
+        outputs = [InferRequestedOutput(s.name, binary_data=binary) for s in self._subject.signature.outputs]
+        return inputs, outputs
+
+    def _arrays(self, result: Any) -> dict[str, Array]:
+        return {s.name: result.as_numpy(s.name) for s in self._subject.signature.outputs}
+
+
+def _bytes(array: Array) -> Array:
+    """Text as the ``object`` array of bytes that tritonclient wants."""
+    import numpy as np
+
+    if array.dtype.kind != "U":
+        return np.ascontiguousarray(array)
+    return np.array([v.encode() for v in array.ravel()], dtype=object).reshape(array.shape)
+
+
+def _text(array: Array) -> Array:
+    import numpy as np
+
+    if array.dtype.kind not in "OS":
+        return array
+    texts = [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel()]
+    return np.array(texts, dtype=np.str_).reshape(array.shape)

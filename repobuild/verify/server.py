@@ -1,0 +1,106 @@
+"""Starts the bundled server on a repository and stops it again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from repobuild.errors import VerificationFailed, evidence
+
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
+LOG_LINES = 12
+
+
+class BundledServer:
+    """``python -m repobuild_serve`` on an ephemeral port of 127.0.0.1, as a context manager.
+
+    Args:
+        repository: The model repository to serve.
+        folder: Existing folder for its log and port file.
+        start_seconds: How long loading and warm-up may take.
+    """
+
+    def __init__(self, repository: Path, folder: Path, start_seconds: float = START_SECONDS) -> None:
+        self._log = folder / "server.log"
+        self._ports = folder / "ports.json"
+        self._start_seconds = start_seconds
+        self._command = [
+            sys.executable, "-P", "-m", "repobuild_serve", str(repository),
+            "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--port-file", str(self._ports),
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            self.address = f"127.0.0.1:{self._wait_for_port()}"
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def died(self) -> VerificationFailed | None:
+        """The error to raise when the server has ended on its own, ``None`` while it runs."""
+        assert self._process is not None
+        status = self._process.poll()
+        if status is None:
+            return None
+        return VerificationFailed(
+            "server-died",
+            f"the bundled server ended (exit status {status}) during verification",
+            evidence(self.log_tail()),
+            "its last lines are above; the repository was not changed",
+        )
+
+    def log_tail(self) -> list[str]:
+        """The last lines that the server wrote."""
+        return self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LOG_LINES:]
+
+    def _wait_for_port(self) -> int:
+        assert self._process is not None
+        deadline = time.monotonic() + self._start_seconds
+        while time.monotonic() < deadline:
+            if self._ports.exists():
+                return int(json.loads(self._ports.read_text(encoding="utf-8"))["http"])
+            status = self._process.poll()
+            if status is not None:
+                raise VerificationFailed(
+                    "server-refused",
+                    f"the bundled server does not load the staged model (exit status {status})",
+                    evidence(self.log_tail()),
+                    "its last lines are above; the repository was not changed",
+                )
+            time.sleep(0.02)
+        raise VerificationFailed(
+            "server-slow",
+            f"the bundled server was not ready within {self._start_seconds:.0f} s",
+            evidence(self.log_tail()),
+            "loading or warm-up takes too long on this machine",
+        )

@@ -1,0 +1,349 @@
+"""A scikit-learn estimator inside the child process: what it answers with, its ONNX form, its predictions."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repobuild.errors import ConversionFailed, EnvironmentLacking, Evidence, InputInvalid, evidence
+from repobuild.tensors import Array, Batch, DType
+
+ML_OPSET = 3
+DEFAULT_INPUT = "X"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKind:
+    """One thing an estimator answers with.
+
+    Attributes:
+        name: Name of the answer, and by default of the output.
+        method: Estimator method that computes it.
+    """
+
+    name: str
+    method: str
+
+
+class SklearnModel:
+    """A fitted estimator that takes one matrix.
+
+    Args:
+        estimator: The estimator.
+        inputs: The recipe's inputs: ``name``, ``dtype`` or ``None``, ``dims`` or ``None``.
+        notes: What was noticed while loading.
+
+    Raises:
+        InputInvalid: It is not a fitted estimator, or the recipe's inputs do not fit it.
+    """
+
+    def __init__(
+        self, estimator: Any, given: str, inputs: Sequence[Mapping[str, Any]], notes: list[str]
+    ) -> None:
+        self._estimator = estimator
+        self._notes = notes
+        self._answers = answers_of(estimator, given)
+        self._width = _width(estimator, given)
+        self._input, self._dtype = self._matrix_input(inputs)
+
+    @classmethod
+    def load(cls, path: Path, given: str, inputs: Sequence[Mapping[str, Any]]) -> SklearnModel:
+        """Unpickle a vouched-for file. This runs the code that the file names.
+
+        Raises:
+            InputInvalid: The file is damaged or holds no estimator.
+            EnvironmentLacking: It needs a package or class that is not installed here.
+        """
+        import joblib
+
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                estimator = joblib.load(path)
+        except ModuleNotFoundError as problem:
+            raise EnvironmentLacking(
+                "module-missing",
+                f"{given} needs the module '{problem.name}', which is not installed here",
+                (Evidence(str(problem), file=given),),
+                "install the package that the model was trained with, in the version it was trained with",
+            ) from None
+        except AttributeError as problem:
+            raise EnvironmentLacking(
+                "class-missing",
+                f"{given} needs something that the installed packages do not have",
+                (Evidence(str(problem), file=given), *evidence(_installed())),
+                "the model was saved with another version of its package, or with a class from a script;"
+                " convert it where it was trained",
+            ) from None
+        except (EOFError, pickle.UnpicklingError, zlib.error, IndexError, KeyError, ValueError) as problem:
+            raise InputInvalid(
+                "model-damaged",
+                f"{given} cannot be read as a joblib file: it is damaged or incomplete",
+                (Evidence(f"{type(problem).__name__}: {problem}", file=given),),
+                "save the model again with joblib.dump, or fetch the file again",
+            ) from None
+        return cls(estimator, given, inputs, sorted({_first_line(w.message) for w in caught}))
+
+    def description(self) -> dict[str, Any]:
+        """What :meth:`repobuild.sources.pickled.PickledSource.describe` reads."""
+        estimator = self._estimator
+        facts: dict[str, Any] = {
+            "answers": {a.name: a.method for a in self._answers},
+            "features": self._width,
+            "notes": self._notes,
+        }
+        if hasattr(estimator, "classes_"):
+            facts["classes"] = [_json_scalar(c) for c in estimator.classes_]
+        if hasattr(estimator, "feature_names_in_"):
+            facts["feature_names"] = [str(n) for n in estimator.feature_names_in_]
+        return {
+            "model": _class_name(estimator),
+            "facts": facts,
+            "inputs": [{"name": self._input, "dtype": self._dtype.value, "dims": [self._width]}],
+            "tools": _tool_versions(),
+        }
+
+    def export(self, opset: int, to: Path) -> dict[str, str]:
+        """Write ONNX and say which graph output, or part of one, holds each answer.
+
+        Args:
+            opset: Opset of the default domain.
+            to: File to write.
+
+        Returns:
+            ``{answer: selection over a graph output}``.
+
+        Raises:
+            ConversionFailed: skl2onnx has no converter, or failed.
+        """
+        from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
+
+        try:
+            model = self._convert(opset)
+        except (MissingConverter, MissingShapeCalculator) as problem:
+            raise ConversionFailed(
+                "no-converter",
+                f"skl2onnx has no converter for a step of {_class_name(self._estimator)}",
+                evidence([_first_line(problem)]),
+                "replace the step by one that skl2onnx converts",
+            ) from problem
+        except Exception as problem:
+            raise ConversionFailed(
+                "export-failed",
+                f"skl2onnx could not convert {_class_name(self._estimator)}",
+                evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
+                "the evidence is skl2onnx's own message; a smaller pipeline tells which step it means",
+            ) from problem
+        outputs = [o.name for o in model.graph.output]
+        if len(outputs) < len(self._answers):
+            raise ConversionFailed(
+                "export-incomplete",
+                f"the ONNX graph has {len(outputs)} outputs, the model answers with {len(self._answers)}",
+                evidence(
+                    [f"graph: {', '.join(outputs)}", f"model: {', '.join(a.name for a in self._answers)}"]
+                ),
+                "name the outputs to serve under outputs: in the recipe",
+            )
+        to.write_bytes(model.SerializeToString(deterministic=True))
+        return {a.name: self._selection(a, o) for a, o in zip(self._answers, outputs, strict=False)}
+
+    def predict(self, batch: Batch, *, one_by_one: bool) -> dict[str, Array]:
+        """Every answer for every row, rows on axis 0.
+
+        Args:
+            batch: ``{input name: matrix [rows, features]}``.
+            one_by_one: Call the estimator once a row.
+
+        Raises:
+            InputInvalid: The estimator refuses the rows.
+        """
+        import numpy as np
+
+        matrix = batch[self._input]
+        pieces = [matrix[i : i + 1] for i in range(len(matrix))] if one_by_one else [matrix]
+        answers: dict[str, Array] = {}
+        for answer in self._answers:
+            method: Callable[[Array], Any] = getattr(self._estimator, answer.method)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    parts = [_dense(method(piece), answer) for piece in pieces]
+            except (ValueError, TypeError) as problem:
+                raise InputInvalid(
+                    "samples-refused",
+                    f"the model's own {answer.method} refuses the samples",
+                    evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
+                    "the samples must be rows as the model was trained on",
+                ) from problem
+            answers[answer.name] = np.concatenate(parts)
+        return answers
+
+    def _matrix_input(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[str, DType]:
+        if len(inputs) > 1:
+            raise InputInvalid(
+                "inputs-mismatch",
+                f"the recipe names {len(inputs)} inputs, the model takes one matrix of {self._width} columns",
+                evidence([f"recipe: {', '.join(i['name'] for i in inputs)}"]),
+                "name one input, or none for the default 'X'",
+            )
+        if not inputs:
+            return DEFAULT_INPUT, DType.FP32
+        only = inputs[0]
+        if only["dims"] is not None and list(only["dims"]) != [self._width]:
+            raise InputInvalid(
+                "inputs-mismatch",
+                f"the recipe gives input '{only['name']}' dims {list(only['dims'])}, the model takes"
+                f" {self._width} columns",
+                (Evidence(f"n_features_in_ is {self._width}", key="inputs[0].dims"),),
+                f"write dims: [{self._width}], or leave dims out",
+            )
+        return only["name"], DType(only["dtype"] or "FP32")
+
+    def _convert(self, opset: int) -> Any:
+        from skl2onnx import convert_sklearn
+        from skl2onnx.common import data_types
+
+        kind = {
+            DType.FP32: data_types.FloatTensorType,
+            DType.FP64: data_types.DoubleTensorType,
+            DType.INT64: data_types.Int64TensorType,
+            DType.INT32: data_types.Int32TensorType,
+            DType.BOOL: data_types.BooleanTensorType,
+            DType.BYTES: data_types.StringTensorType,
+        }[self._dtype]
+        final = _final_step(self._estimator)
+        raw = {id(final): {"raw_scores": True}} if self._wants_raw_scores() else None
+        for options in (raw, None):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return convert_sklearn(
+                        self._estimator,
+                        name="model",
+                        initial_types=[(self._input, kind([None, self._width]))],
+                        options=options,
+                        target_opset={"": opset, "ai.onnx.ml": ML_OPSET},
+                    )
+            except NameError as problem:
+                if options is None or "raw_scores" not in str(problem):
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _wants_raw_scores(self) -> bool:
+        return any(a.method == "decision_function" for a in self._answers) and hasattr(
+            self._estimator, "classes_"
+        )
+
+    def _selection(self, answer: AnswerKind, output: str) -> str:
+        """Two-class scores are a column of their own in scikit-learn, and two columns in the graph."""
+        if answer.method == "decision_function" and len(getattr(self._estimator, "classes_", ())) == 2:
+            return f"{output}[:, 1:2]"
+        return output
+
+
+def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
+    """What an estimator answers with, by its kind and the methods it has.
+
+    Raises:
+        InputInvalid: It is no estimator, or one without an answer for new rows.
+    """
+    from sklearn.base import is_classifier, is_outlier_detector
+
+    if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("predict", "transform")):
+        inside = (
+            f", with keys {', '.join(map(repr, list(estimator)[:8]))}" if isinstance(estimator, dict) else ""
+        )
+        raise InputInvalid(
+            "not-an-estimator",
+            f"{given} holds a {_class_name(estimator)}, which can neither predict nor transform",
+            (Evidence(f"it holds a {type(estimator).__name__}{inside}", file=given),),
+            "save the fitted estimator or pipeline itself",
+        )
+    if not hasattr(estimator, "predict"):
+        return (AnswerKind("transformed", "transform"),)
+    label = AnswerKind("label", "predict")
+    if is_classifier(estimator):
+        if hasattr(estimator, "predict_proba"):
+            return (label, AnswerKind("probabilities", "predict_proba"))
+        if hasattr(estimator, "decision_function"):
+            return (label, AnswerKind("decision_function", "decision_function"))
+        return (label,)
+    if is_outlier_detector(estimator):
+        return (label, AnswerKind("scores", "decision_function"))
+    if _is_clusterer(estimator):
+        return (label, AnswerKind("distances", "transform")) if hasattr(estimator, "transform") else (label,)
+    return (AnswerKind("prediction", "predict"),)
+
+
+def _is_clusterer(estimator: Any) -> bool:
+    from sklearn.base import is_clusterer
+
+    return bool(is_clusterer(estimator))
+
+
+def _width(estimator: Any, given: str) -> int:
+    width = getattr(estimator, "n_features_in_", None)
+    if not isinstance(width, int):
+        raise InputInvalid(
+            "not-fitted",
+            f"the {_class_name(estimator)} in {given} does not know how many columns it takes",
+            (Evidence("it has no n_features_in_", file=given),),
+            "fit it before it is saved",
+        )
+    return width
+
+
+def _dense(answer: Any, kind: AnswerKind) -> Array:
+    import numpy as np
+
+    if hasattr(answer, "toarray"):
+        answer = answer.toarray()
+    if isinstance(answer, list):
+        raise InputInvalid(
+            "answer-not-tensor",
+            f"the model's {kind.method} answers with a list of {len(answer)} arrays, not with one array",
+            evidence(["a classifier of several targets has one array of probabilities a target"]),
+            "save one classifier a target",
+        )
+    return np.asarray(answer)
+
+
+def _final_step(estimator: Any) -> Any:
+    steps = getattr(estimator, "steps", None)
+    return _final_step(steps[-1][1]) if steps else estimator
+
+
+def _class_name(value: Any) -> str:
+    kind = type(value)
+    parts = [p for p in kind.__module__.split(".") if not p.startswith("_")]
+    return ".".join([*parts, kind.__qualname__]) if parts != ["builtins"] else kind.__qualname__
+
+
+def _first_line(problem: object) -> str:
+    lines = str(problem).strip().splitlines()
+    return lines[0][:500] if lines else type(problem).__name__
+
+
+def _json_scalar(value: Any) -> Any:
+    plain = value.item() if hasattr(value, "item") else value
+    return plain if isinstance(plain, bool | int | float | str) else str(plain)
+
+
+def _tool_versions() -> dict[str, str]:
+    import joblib
+    import numpy as np
+    import onnx
+    import skl2onnx
+    import sklearn
+
+    modules = {"scikit-learn": sklearn, "skl2onnx": skl2onnx, "onnx": onnx, "joblib": joblib, "numpy": np}
+    return {name: module.__version__ for name, module in modules.items()}
+
+
+def _installed() -> list[str]:
+    return [f"installed here: {name} {version}" for name, version in _tool_versions().items()]
