@@ -1,0 +1,1 @@
+"""Backends: what runs a model. The seam is ``interface``; ``table`` finds them by name."""

@@ -1,0 +1,41 @@
+"""Finding a backend by name."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib.metadata import entry_points
+from typing import cast
+
+from repobuild_serve.backends.interface import Backend
+from repobuild_serve.errors import LoadError
+
+_BUILT_IN = {"onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend"}
+_GROUP = "repobuild_serve.backends"
+
+FILENAMES = {
+    "model.plan": ("tensorrt", "tensorrt_plan"),
+    "model.onnx": ("onnxruntime", "onnxruntime_onnx"),
+    "model.pt": ("pytorch", "pytorch_libtorch"),
+    "model.pt2": ("pytorch", "torch_aoti"),
+    "model.xml": ("openvino", ""),
+    "model.py": ("python", ""),
+}
+"""Backend and platform by the file in the first version folder, for models that do not name theirs."""
+
+
+@functools.cache
+def backend_named(name: str) -> Backend:
+    """The backend called ``name``.
+
+    Raises:
+        LoadError: No backend has that name.
+    """
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        return cast("Backend", getattr(importlib.import_module(module), attribute)())
+    for entry in entry_points(group=_GROUP, name=name):
+        return cast("Backend", entry.load()())
+    raise LoadError(
+        f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
+    )

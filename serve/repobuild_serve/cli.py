@@ -1,0 +1,175 @@
+"""The command line: ``python -m repobuild_serve REPOSITORY``."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+_BOOLEAN_OPTIONS = ("allow-metrics", "exit-on-error", "strict-readiness", "disable-auto-complete-config")
+_TRITON_BOOLEAN = re.compile(
+    rf"--({'|'.join(_BOOLEAN_OPTIONS)})=(true|false|1|0|on|off|yes|no)", re.IGNORECASE
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server with these arguments; the exit status.
+
+    0 after a graceful stop, 1 if the exit time-out expired, 2 wrong usage, 3 the repository is missing or a model
+    failed to load, 7 the environment lacks something (package, port, permission), 70 a bug of this program.
+    """
+    arguments = [_own_spelling(word) for word in (sys.argv[1:] if argv is None else argv)]
+    try:
+        outcome = command.main(arguments, prog_name="repobuild_serve", standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show()
+        return 2
+    except click.exceptions.Abort:
+        return 130
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _own_spelling(word: str) -> str:
+    """Triton's ``--flag=true`` and ``--flag=false`` as the switches they are here."""
+    found = _TRITON_BOOLEAN.fullmatch(word)
+    if found is None:
+        return word
+    name, value = found.groups()
+    return f"--{name}" if value.lower() in {"true", "1", "on", "yes"} else f"--no-{name}"
+
+
+_SIZE = click.IntRange(min=1)
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command(name="repobuild_serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("repository", type=click.Path(path_type=Path))
+@click.option("--http-address", default="127.0.0.1", show_default=True, help="Address of the HTTP port.")
+@click.option(
+    "--http-port", type=_PORT, default=8000, show_default=True, help="HTTP port; 0 takes a free one."
+)
+@click.option(
+    "--grpc-port", type=_PORT, default=8001, show_default=True, help="Accepted; gRPC is not served yet."
+)
+@click.option(
+    "--metrics-address", default=None, help="Address of the metrics port.  [default: the HTTP address]"
+)
+@click.option(
+    "--metrics-port", type=_PORT, default=8002, show_default=True, help="Metrics port; 0 takes a free one."
+)
+@click.option(
+    "--allow-metrics/--no-allow-metrics", default=True, show_default=True, help="Open the metrics port."
+)
+@click.option("--id", "server_id", default="triton", show_default=True, help="Name in the server metadata.")
+@click.option(
+    "--exit-timeout-secs",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="How long requests in flight may take after SIGTERM or SIGINT.",
+)
+@click.option(
+    "--strict-readiness/--no-strict-readiness",
+    default=True,
+    show_default=True,
+    help="Whether one model that failed makes the server not ready.",
+)
+@click.option(
+    "--exit-on-error/--no-exit-on-error",
+    default=True,
+    show_default=True,
+    help="Whether one model that fails to load ends the start.",
+)
+@click.option(
+    "--disable-auto-complete-config/--no-disable-auto-complete-config",
+    default=False,
+    show_default=True,
+    help="Take nothing from the models that their config.pbtxt leaves out.",
+)
+@click.option(
+    "--model-load-thread-count", type=_SIZE, default=4, show_default=True, help="Models loaded at a time."
+)
+@click.option(
+    "--http-max-input-size", type=_SIZE, help="Largest JSON part or raw body, in bytes.  [default: 64 MiB]"
+)
+@click.option("--http-max-binary-size", type=_SIZE, help="Largest binary tail, in bytes.  [default: 256 MiB]")
+@click.option(
+    "--http-max-header-size", type=_SIZE, help="Largest request header, in bytes.  [default: 64 KiB]"
+)
+@click.option("--http-max-pipelined", type=_SIZE, help="Requests in flight per connection.  [default: 128]")
+@click.option("--max-connections", type=_SIZE, help="Connections open at a time.  [default: 4096]")
+@click.option("--max-queued-requests", type=_SIZE, help="Unanswered inference requests.  [default: 65536]")
+@click.option("--http-read-timeout-secs", type=_SIZE, help="How long a request may stall.  [default: 30]")
+@click.option(
+    "--http-write-timeout-secs", type=_SIZE, help="How long answers may stay unread.  [default: 60]"
+)
+@click.option("--http-idle-timeout-secs", type=_SIZE, help="How long a connection may idle.  [default: 600]")
+@click.option(
+    "--port-file", type=click.Path(path_type=Path), help="Write the ports as JSON once they listen."
+)
+@click.option("--log-verbose", type=click.IntRange(min=0), default=0, help="1 logs more.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+def command(repository: Path, **given: Any) -> int:
+    """Serve a Triton model repository over the KServe v2 / Triton HTTP protocol."""
+    from repobuild_serve.errors import StartError
+
+    verbose, debug = given.pop("log_verbose"), given.pop("debug")
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname).1s %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    try:
+        from repobuild_serve.server import serve
+
+        return serve(_options(repository, given))
+    except StartError as exc:
+        if debug:
+            logging.getLogger(__name__).exception("the server did not start")
+        click.echo(exc.render(), err=True)
+        return exc.exit_code
+    except ImportError as exc:
+        if debug:
+            raise
+        click.echo(f"error[package-missing]: {exc}\nhint: pip install 'repobuild[cpu]'", err=True)
+        return 7
+    except Exception as exc:
+        if debug:
+            raise
+        click.echo(
+            f"error[internal]: {type(exc).__name__}: {exc}\nhint: run again with --debug and report it",
+            err=True,
+        )
+        return 70
+
+
+def _options(repository: Path, given: dict[str, Any]) -> Any:
+    from repobuild_serve.http.limits import Limits
+    from repobuild_serve.server import Options
+
+    bounds = {
+        "input_size": given.pop("http_max_input_size"),
+        "binary_size": given.pop("http_max_binary_size"),
+        "header_size": given.pop("http_max_header_size"),
+        "pipelined": given.pop("http_max_pipelined"),
+        "connections": given.pop("max_connections"),
+        "queued_requests": given.pop("max_queued_requests"),
+        "read_seconds": given.pop("http_read_timeout_secs"),
+        "write_seconds": given.pop("http_write_timeout_secs"),
+        "idle_seconds": given.pop("http_idle_timeout_secs"),
+    }
+    return Options(
+        repository=repository,
+        limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
+        exit_timeout=given.pop("exit_timeout_secs"),
+        auto_complete=not given.pop("disable_auto_complete_config"),
+        load_threads=given.pop("model_load_thread_count"),
+        metrics_address=given.pop("metrics_address") or given["http_address"],
+        **given,
+    )

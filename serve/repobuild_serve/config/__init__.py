@@ -1,0 +1,1 @@
+"""From config.pbtxt to the settings of a model: parse, validate, complete, print."""

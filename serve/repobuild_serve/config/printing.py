@@ -1,0 +1,45 @@
+"""A completed ModelConfig as JSON, the way Triton prints it (Triton contract, model config)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# 64-bit integers below these fields stay strings, as protobuf's JSON mapping has them.
+_STRINGS_BELOW = frozenset({"cuda", "secondary_devices", "initial_state"})
+
+
+def config_document(config: Any) -> dict[str, Any]:
+    """The config as a JSON-ready dict.
+
+    Every scalar, repeated field and map is there even at its default; unset sub-messages and unset oneof
+    members are left out; enums stand by name; dims and times are numbers.
+    """
+    return _document(config, as_strings=False)
+
+
+def _document(message: Any, *, as_strings: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        below = as_strings or field.name in _STRINGS_BELOW
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            entry = field.message_type.fields_by_name["value"]
+            document[field.name] = {str(key): _value(entry, value[key], below) for key in sorted(value)}
+        elif field.is_repeated:
+            document[field.name] = [_value(field, item, below) for item in value]
+        else:
+            document[field.name] = _value(field, value, below)
+    return document
+
+
+def _value(field: Any, value: Any, as_strings: bool) -> Any:
+    if field.message_type is not None:
+        return _document(value, as_strings=as_strings)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return known.name if known is not None else value
+    if as_strings and field.cpp_type in {field.CPPTYPE_INT64, field.CPPTYPE_UINT64}:
+        return str(value)
+    return value

@@ -1,0 +1,216 @@
+"""What the rest of the server knows about a model: plain values read from its completed config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repobuild_serve.datatypes import BY_CONFIG_NAME, DataType
+
+MICROSECOND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TensorConfig:
+    """One input or output of a model.
+
+    Attributes:
+        name: Tensor name.
+        datatype: Element type.
+        dims: Dims on the wire, without the batch dim; -1 is variable.
+        model_dims: Dims that the model itself has: ``reshape`` if given, else ``dims``.
+        label_filename: Path of the class labels, relative to the model folder; outputs only.
+    """
+
+    name: str
+    datatype: DataType
+    dims: tuple[int, ...]
+    model_dims: tuple[int, ...]
+    label_filename: str = ""
+
+    @property
+    def variable(self) -> bool:
+        """Whether requests of different shapes exist for this tensor."""
+        return -1 in self.dims
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """How long requests may wait, and how many (Triton contract, queue policy).
+
+    Attributes:
+        timeout_ns: Default time-out, counted from enqueue; 0 is none.
+        allow_override: Whether a request's shorter ``timeout`` replaces the default.
+        delay_expired: DELAY: expired requests run after the fresh ones; otherwise they are rejected.
+        max_size: Largest number of waiting requests; 0 is no limit.
+    """
+
+    timeout_ns: int = 0
+    allow_override: bool = False
+    delay_expired: bool = False
+    max_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingPolicy:
+    """The ``dynamic_batching`` settings.
+
+    Attributes:
+        preferred: Preferred batch sizes, ascending; never empty.
+        max_batch_size: Largest batch.
+        delay_ns: How long the oldest request may wait for a preferred size; 0 never waits.
+        preserve_ordering: Whether answers leave in the order of arrival.
+        queue: Queue policy.
+    """
+
+    preferred: tuple[int, ...]
+    max_batch_size: int
+    delay_ns: int = 0
+    preserve_ordering: bool = False
+    queue: QueuePolicy = field(default_factory=QueuePolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupInput:
+    """Data of one tensor of a warm-up sample: exactly one of the three sources is set."""
+
+    name: str
+    datatype: DataType
+    dims: tuple[int, ...]
+    source: str
+    data_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupSample:
+    """One ``model_warmup`` entry: ``batch_size`` requests of one row, ``count`` times."""
+
+    name: str
+    batch_size: int
+    count: int
+    inputs: tuple[WarmupInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """A completed model configuration.
+
+    Attributes:
+        name: Model name.
+        folder: The model's folder in the repository.
+        platform: What metadata reports: ``platform``, or the backend's name where that is empty.
+        backend: Backend name, e.g. ``"onnxruntime"``.
+        max_batch_size: 0 when requests carry full shapes.
+        inputs: Inputs in config order.
+        outputs: Outputs in config order; answers keep this order.
+        batching: Settings of the dynamic batcher, or None when every request runs alone.
+        instance_names: One name per instance.
+        parameters: Backend parameters.
+        graph_level: ``optimization.graph.level``; 0 when absent.
+        default_filename: ``default_model_filename``; empty for the backend's own default.
+        metric_tags: Extra metric labels, without the leading underscore.
+        warmup: Warm-up samples.
+        message: The completed ModelConfig message, for printing.
+    """
+
+    name: str
+    folder: Path
+    platform: str
+    backend: str
+    max_batch_size: int
+    inputs: tuple[TensorConfig, ...]
+    outputs: tuple[TensorConfig, ...]
+    batching: BatchingPolicy | None
+    instance_names: tuple[str, ...]
+    parameters: Mapping[str, str]
+    graph_level: int
+    default_filename: str
+    metric_tags: Mapping[str, str]
+    warmup: tuple[WarmupSample, ...]
+    message: Any
+
+    @property
+    def batched(self) -> bool:
+        """Whether shapes on the wire start with a batch dim."""
+        return self.max_batch_size > 0
+
+
+def settings_from(config: Any, folder: Path) -> ModelSettings:
+    """Read the settings out of a validated and completed ModelConfig message."""
+    return ModelSettings(
+        name=config.name,
+        folder=folder,
+        platform=config.platform or config.backend,
+        backend=config.backend,
+        max_batch_size=config.max_batch_size,
+        inputs=tuple(_tensor(item) for item in config.input),
+        outputs=tuple(_tensor(item, item.label_filename) for item in config.output),
+        batching=_batching(config),
+        instance_names=tuple(
+            f"{group.name}_{number}" for group in config.instance_group for number in range(group.count)
+        ),
+        parameters={key: value.string_value for key, value in sorted(config.parameters.items())},
+        graph_level=config.optimization.graph.level,
+        default_filename=config.default_model_filename,
+        metric_tags=dict(sorted(config.metric_tags.items())),
+        warmup=tuple(_warmup(sample) for sample in config.model_warmup),
+        message=config,
+    )
+
+
+def enum_name(message: Any, field_name: str) -> str:
+    """The name of the enum value that ``message.field_name`` holds."""
+    descriptor = message.DESCRIPTOR.fields_by_name[field_name].enum_type
+    value = descriptor.values_by_number.get(getattr(message, field_name))
+    return str(value.name) if value is not None else str(getattr(message, field_name))
+
+
+def _tensor(item: Any, label_filename: str = "") -> TensorConfig:
+    dims = tuple(item.dims)
+    return TensorConfig(
+        name=item.name,
+        datatype=BY_CONFIG_NAME[enum_name(item, "data_type")],
+        dims=dims,
+        model_dims=tuple(item.reshape.shape) if item.HasField("reshape") else dims,
+        label_filename=label_filename,
+    )
+
+
+def _batching(config: Any) -> BatchingPolicy | None:
+    if not config.HasField("dynamic_batching"):
+        return None
+    batching = config.dynamic_batching
+    policy = batching.default_queue_policy
+    largest = max(1, config.max_batch_size)
+    return BatchingPolicy(
+        preferred=tuple(sorted({*batching.preferred_batch_size})) or (largest,),
+        max_batch_size=largest,
+        delay_ns=batching.max_queue_delay_microseconds * MICROSECOND,
+        preserve_ordering=batching.preserve_ordering,
+        queue=QueuePolicy(
+            timeout_ns=policy.default_timeout_microseconds * MICROSECOND,
+            allow_override=policy.allow_timeout_override,
+            delay_expired=enum_name(policy, "timeout_action") == "DELAY",
+            max_size=policy.max_queue_size,
+        ),
+    )
+
+
+def _warmup(sample: Any) -> WarmupSample:
+    return WarmupSample(
+        name=sample.name,
+        batch_size=sample.batch_size,
+        count=max(1, sample.count),
+        inputs=tuple(
+            WarmupInput(
+                name=name,
+                datatype=BY_CONFIG_NAME[enum_name(item, "data_type")],
+                dims=tuple(item.dims),
+                source=item.WhichOneof("input_data_type") or "",
+                data_file=item.input_data_file,
+            )
+            for name, item in sorted(sample.inputs.items())
+        ),
+    )

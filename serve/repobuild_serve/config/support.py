@@ -1,0 +1,92 @@
+"""The config fields this release serves, so that none is ignored in silence.
+
+The table lists what is honoured or may be accepted without effect (duty R of the Triton contract, field
+inventory). A field that is set and is not in the table makes the load fail.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repobuild_serve.errors import ConfigError
+
+_ANY: dict[str, Any] = {"*": None}
+_TENSOR: dict[str, Any] = {"name": None, "data_type": None, "dims": None, "reshape": _ANY}
+_QUEUE: dict[str, Any] = {
+    "timeout_action": None,
+    "default_timeout_microseconds": None,
+    "allow_timeout_override": None,
+    "max_queue_size": None,
+}
+_SERVED: dict[str, Any] = {
+    "name": None,
+    "platform": None,
+    "backend": None,
+    "runtime": None,
+    "version_policy": _ANY,
+    "max_batch_size": None,
+    "input": {**_TENSOR, "format": None},
+    "output": {**_TENSOR, "label_filename": None},
+    "optimization": {
+        "graph": _ANY,
+        "priority": None,
+        "cuda": _ANY,
+        "input_pinned_memory": _ANY,
+        "output_pinned_memory": _ANY,
+        "gather_kernel_buffer_threshold": None,
+        "eager_batching": None,
+    },
+    "dynamic_batching": {
+        "preferred_batch_size": None,
+        "max_queue_delay_microseconds": None,
+        "preserve_ordering": None,
+        "default_queue_policy": _QUEUE,
+    },
+    "instance_group": {
+        "name": None,
+        "kind": None,
+        "count": None,
+        "gpus": None,
+        "profile": None,
+        "rate_limiter": _ANY,
+        "host_policy": None,
+    },
+    "default_model_filename": None,
+    "metric_tags": _ANY,
+    "parameters": _ANY,
+    "model_warmup": _ANY,
+    "model_metrics": _ANY,
+}
+# Messages that say nothing as long as their switch is off.
+_SWITCHES = {"model_transaction_policy": "decoupled", "response_cache": "enable"}
+
+
+def refuse_unserved(config: Any) -> None:
+    """Check that nothing is asked for that this release does not do.
+
+    Raises:
+        ConfigError: Names every such field of the model at once.
+    """
+    found = sorted(set(_unserved(config, _SERVED, "")))
+    if found:
+        listed = ", ".join(f"'{path}'" for path in found)
+        raise ConfigError(
+            f"model configuration field {listed} is not supported by this server yet for {config.name}"
+        )
+
+
+def _unserved(message: Any, served: dict[str, Any], path: str) -> list[str]:
+    found: list[str] = []
+    for field, value in message.ListFields():
+        here = f"{path}{field.name}"
+        if field.name in _SWITCHES and not getattr(value, _SWITCHES[field.name]):
+            continue
+        if field.name not in served:
+            found.append(here)
+            continue
+        inner = served[field.name]
+        if inner is None or "*" in inner:
+            continue
+        for item in value if field.is_repeated else (value,):
+            found += _unserved(item, inner, f"{here}.")
+    return found

@@ -1,0 +1,1 @@
+"""What front ends and model schedulers exchange, and what is counted."""

@@ -1,0 +1,71 @@
+"""Compressed bodies, both ways (Triton contract, inference request headers)."""
+
+from __future__ import annotations
+
+import zlib
+
+from repobuild_serve.errors import Code, RequestError
+
+_WINDOW = {b"gzip": 31, b"deflate": 15}
+_LEVEL = 1
+
+
+def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """The body as it was before compression; corrupt data counts as an empty body.
+
+    Args:
+        body: As received.
+        encoding: Value of ``Content-Encoding``.
+        limit: Largest decompressed size in bytes; no more than that is ever produced.
+
+    Raises:
+        RequestError: The encoding is unknown or the result too large.
+    """
+    coding = encoding.strip().lower()
+    if coding in {b"", b"identity"}:
+        return body
+    if coding not in _WINDOW:
+        raise RequestError("Unsupported compression type", Code.UNSUPPORTED, plain=True)
+    inflater = zlib.decompressobj(_WINDOW[coding])
+    try:
+        result = inflater.decompress(body, limit + 1)
+        complete = inflater.eof or not inflater.unconsumed_tail
+    except zlib.error:
+        return b""
+    if len(result) > limit:
+        raise RequestError(
+            f"Request JSON size of more than {limit} bytes exceeds the maximum allowed value of {limit} bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+    return result if complete and inflater.eof else b""
+
+
+def chosen_encoding(accept: bytes) -> bytes:
+    """The encoding for a response: the highest q among identity, gzip and deflate, the first named on a tie."""
+    best, best_q = b"", 0.0
+    for part in accept.split(b","):
+        name, _, parameters = part.strip().partition(b";")
+        coding = name.strip().lower()
+        if coding not in {b"identity", b"gzip", b"deflate"}:
+            continue
+        q = _quality(parameters)
+        if q > best_q:
+            best, best_q = coding, q
+    return b"" if best == b"identity" else best
+
+
+def compress(body: bytes, encoding: bytes) -> bytes:
+    """The body in the given encoding, ``gzip`` or ``deflate``."""
+    deflater = zlib.compressobj(_LEVEL, wbits=_WINDOW[encoding])
+    return deflater.compress(body) + deflater.flush()
+
+
+def _quality(parameters: bytes) -> float:
+    for parameter in parameters.split(b";"):
+        key, _, value = parameter.strip().partition(b"=")
+        if key.strip().lower() == b"q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

@@ -1,0 +1,202 @@
+"""The inference route: from a body to a ticket, and from a batch's answer to the responses."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.ticket import Answer, Ticket
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.http.compression import chosen_encoding, compress, decompress
+from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.parser import Request
+from repobuild_serve.http.protocol import Connection, Exchange
+from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
+from repobuild_serve.wire.json_fast import reader
+from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
+from repobuild_serve.wire.plan import InferPlan, InferRequest
+from repobuild_serve.wire.response import BatchResponses
+
+_LOG = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """One model version as the inference route sees it."""
+
+    def __init__(self, version: ModelVersion) -> None:
+        self.version = version
+        self.plan = InferPlan(version.settings, version.version, version.labels)
+        self.read_usual: Callable[[bytes], InferRequest | None] = reader(self.plan)
+        self.submit = version.submit
+
+
+class Work:
+    """What is kept of a request while its model runs."""
+
+    __slots__ = ("encoding", "endpoint", "request")
+
+    def __init__(self, endpoint: Endpoint, request: InferRequest, encoding: bytes) -> None:
+        self.endpoint = endpoint
+        self.request = request
+        self.encoding = encoding
+
+
+class InferService:
+    """Turns requests into tickets and answers into responses; the sink of all models."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiting: dict[int, Exchange] = {}
+        self._number = 0
+        self._endpoints: dict[ModelVersion, Endpoint] = {}
+
+    def endpoint(self, version: ModelVersion) -> Endpoint:
+        """The endpoint of a model version."""
+        found = self._endpoints.get(version)
+        if found is None:
+            found = self._endpoints[version] = Endpoint(version)
+        return found
+
+    def respond(self, request: Request, endpoint: Endpoint, exchange: Exchange) -> bytes | None:
+        """Start an inference with all that headers may ask for; the answer if it is an error."""
+        headers = request.headers
+        try:
+            body = decompress(request.body, headers.get(b"content-encoding", b""), self._limits.input_size)
+            length = header_length(headers, len(body))
+        except RequestError as exc:
+            extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
+            return error_reply(501 if extra else 400, exc.text, b"text/plain", extra)
+        encoding = chosen_encoding(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
+        return self.begin(exchange, endpoint, body, length, encoding)
+
+    def begin(
+        self, exchange: Exchange, endpoint: Endpoint, body: bytes, length: int | None, encoding: bytes = b""
+    ) -> bytes | None:
+        """Start an inference.
+
+        Args:
+            exchange: Where the answer goes.
+            endpoint: The model.
+            body: Uncompressed body.
+            length: Length of the JSON part; None if the body is JSON, 0 if it is one raw tensor.
+            encoding: How to compress the response; empty for not at all.
+
+        Returns:
+            The answer if there is one already, which is then an error.
+        """
+        arrived = time.monotonic_ns()
+        request_id = ""
+        try:
+            request = None
+            if length is None:
+                request = endpoint.read_usual(body)
+            elif length:
+                layout = endpoint.plan.layouts.get(body[:length])
+                if layout is not None:
+                    request = read_known_layout(layout, body, length)
+            if request is None:
+                reading = Reading()
+                try:
+                    request = read_request(endpoint.plan, body, length, reading, self._limits.input_size)
+                finally:
+                    request_id = reading.request_id
+            request_id = request.request_id
+            if len(self._waiting) >= self._limits.queued_requests:
+                raise RequestError("Exceeds maximum queue size", Code.UNAVAILABLE, tagged=True)
+            self._number = number = self._number + 1
+            exchange.work = Work(endpoint, request, encoding)
+            self._waiting[number] = exchange
+            try:
+                endpoint.submit(
+                    Ticket(
+                        number,
+                        request.rows,
+                        arrived,
+                        request.inputs,
+                        request.shapes,
+                        request.key,
+                        request.timeout_ns,
+                    )
+                )
+            except RequestError:
+                del self._waiting[number]
+                raise
+        except RequestError as exc:
+            return refusal(exc, request_id)
+        except Exception:
+            _LOG.exception("model %s: a request could not be read", endpoint.plan.name)
+            return error_reply(500, "internal error, see the server's log")
+        return None
+
+    def deliver(self, answer: Answer) -> None:
+        """Send the answer of a batch to the clients it came from."""
+        pop = self._waiting.pop
+        exchanges = [pop(number) for number in answer.numbers]
+        if answer.error is not None:
+            for exchange in exchanges:
+                exchange.reply = refusal(answer.error, exchange.work.request.request_id)
+        else:
+            self._write(answer, exchanges)
+        connections: dict[Connection, None] = dict.fromkeys([exchange.connection for exchange in exchanges])
+        for connection in connections:
+            connection.completed()
+
+    def _write(self, answer: Answer, exchanges: list[Exchange]) -> None:
+        responses = BatchResponses(exchanges[0].work.endpoint.plan, answer)
+        start = 0
+        for exchange, rows in zip(exchanges, answer.rows, strict=True):
+            stop = start + rows
+            work: Work = exchange.work
+            request = work.request
+            try:
+                if work.encoding:
+                    exchange.reply = _compressed(responses, start, stop, work)
+                elif request.wanted is None:
+                    exchange.reply = json_reply(responses.json(start, stop, request.request_id))
+                else:
+                    exchange.reply = tensor_reply(
+                        *responses.mixed(start, stop, request.request_id, request.wanted)
+                    )
+            except Exception:
+                _LOG.exception("model %s: a response could not be written", work.endpoint.plan.name)
+                exchange.reply = error_reply(500, "internal error, see the server's log")
+            start = stop
+
+
+def header_length(headers: dict[bytes, bytes], body_length: int) -> int | None:
+    """The length of the JSON part that a request states; None if it states none.
+
+    Raises:
+        RequestError: It is no number (V5) or out of range (E24 of the Triton contract).
+    """
+    stated = headers.get(b"inference-header-content-length")
+    if stated is None:
+        return None
+    text = stated.decode("latin-1").strip()
+    try:
+        length = int(text)
+    except ValueError as exc:
+        raise RequestError(
+            f"Unable to parse Inference-Header-Content-Length, got: {text}", plain=True
+        ) from exc
+    if length < 0 or length > body_length:
+        raise RequestError(
+            f"inference header size should be in range (0, {body_length}), got: {text}", plain=True
+        )
+    return length
+
+
+def _compressed(responses: BatchResponses, start: int, stop: int, work: Work) -> bytes:
+    request = work.request
+    if request.wanted is None:
+        header, blobs = responses.json(start, stop, request.request_id), list[bytes]()
+    else:
+        header, blobs = responses.mixed(start, stop, request.request_id, request.wanted)
+    body = compress(b"".join((header, *blobs)), work.encoding)
+    extra = b"Content-Encoding: %b\r\n" % work.encoding
+    if any(blobs):
+        extra += b"Inference-Header-Content-Length: %d\r\n" % len(header)
+        return reply(200, body, b"application/octet-stream", extra)
+    return reply(200, body, b"application/json", extra)

@@ -1,0 +1,167 @@
+"""Bytes of a connection to requests, with every size bounded as it grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import httptools
+
+from repobuild_serve.http.limits import Limits
+
+_MAX_LENGTH_DIGITS = 18
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One HTTP request.
+
+    Attributes:
+        method: Method, in capitals.
+        target: Path and query as sent.
+        headers: Value by lower-case name; of repeated fields the last counts.
+        body: The body, after removal of the transfer coding.
+        keep_alive: Whether the connection stays open after the answer.
+        http10: Whether the client speaks HTTP/1.0.
+    """
+
+    method: bytes = b""
+    target: bytes = b""
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+    keep_alive: bool = True
+    http10: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a connection cannot go on: status and text, or status 0 for bytes that are no HTTP."""
+
+    status: int
+    text: str = ""
+
+
+class BodyLimit(Protocol):
+    """Tells how long the body of a request may be, from its target and headers."""
+
+    def __call__(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
+        """Largest size in bytes, and the text for a body that is larger; ``{size}`` stands for its size if known."""
+        ...
+
+
+class _Stop(Exception):
+    pass
+
+
+class RequestParser:
+    """Parses the requests of one connection.
+
+    Attributes:
+        idle: Whether the next byte starts a new request.
+        in_head: Whether a request line or header is incomplete.
+        expects_continue: Whether the client waits for ``100 Continue`` before it sends the body.
+        refused: Set when nothing more can be parsed.
+    """
+
+    def __init__(self, limits: Limits, body_limit: BodyLimit) -> None:
+        self.idle = True
+        self.in_head = False
+        self.expects_continue = False
+        self.refused: Refused | None = None
+        self._limits = limits
+        self._body_limit = body_limit
+        self._parser = httptools.HttpRequestParser(self)
+        self._done: list[Request] = []
+        self._request = Request()
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._allowed = (0, "")
+        self._head_size = 0
+        self._chunks = 0
+
+    def feed(self, data: bytes) -> list[Request]:
+        """Parse the next bytes; the requests that became complete. Look at ``refused`` afterwards."""
+        self._done = []
+        was_in_head = self.in_head
+        while self.refused is None:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as exc:
+                # An upgrade is not offered: the request is served and what follows is parsed afresh.
+                self._parser = httptools.HttpRequestParser(self)
+                data = data[exc.args[0] :]
+                if data:
+                    continue
+            except httptools.HttpParserError:
+                self.refused = self.refused or Refused(0)
+            break
+        if self.in_head and was_in_head:
+            self._head_size += len(data)
+            self._check_head()
+        return self._done
+
+    def on_message_begin(self) -> None:
+        """Called by the parser at the start of a request."""
+        self.idle = False
+        self.in_head = True
+        self._request = Request()
+        self._pieces = []
+        self._size = self._head_size = self._chunks = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Called with the target, possibly in pieces."""
+        self._request.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called for each header field, and for each trailer field of a chunked body."""
+        self._head_size += len(name) + len(value)
+        if self._head_size > self._limits.header_size:
+            self._refuse(431, "request header is too large")
+        if self.in_head:
+            self._request.headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """Called when the body starts."""
+        self.in_head = False
+        request = self._request
+        request.method = self._parser.get_method()
+        request.keep_alive = self._parser.should_keep_alive()
+        request.http10 = self._parser.get_http_version() == "1.0"
+        self._allowed = self._body_limit(request.target, request.headers)
+        length = request.headers.get(b"content-length", b"0")
+        if len(length) > _MAX_LENGTH_DIGITS or int(length) > self._allowed[0]:
+            self._refuse(400, self._allowed[1].format(size=length.decode("latin-1")))
+        self.expects_continue = request.headers.get(b"expect", b"").lower() == b"100-continue"
+
+    def on_chunk_header(self) -> None:
+        """Called for each chunk of a chunked body."""
+        self._chunks += 1
+        if self._chunks > self._limits.chunks:
+            self._refuse(400, f"request body has more than {self._limits.chunks} chunks")
+
+    def on_body(self, body: bytes) -> None:
+        """Called with each piece of the body."""
+        self.expects_continue = False
+        self._size += len(body)
+        if self._size > self._allowed[0]:
+            self._refuse(400, self._allowed[1].format(size=f"more than {self._allowed[0]}"))
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """Called at the end of a request."""
+        self.idle = True
+        self.expects_continue = False
+        request = self._request
+        pieces = self._pieces
+        request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces = []
+        self._done.append(request)
+
+    def _check_head(self) -> None:
+        # The parser keeps an unfinished field to itself, so its bytes are counted as they are fed.
+        if self._head_size > self._limits.header_size and self.refused is None:
+            self.refused = Refused(431, "request header is too large")
+
+    def _refuse(self, status: int, text: str) -> None:
+        self.refused = Refused(status, text)
+        raise _Stop

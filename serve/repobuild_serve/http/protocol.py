@@ -1,0 +1,389 @@
+"""Connections: from bytes to requests and back, in order, bounded in memory and time.
+
+A request whose header bytes were met before on any connection, and led to an inference of a known length, skips the
+HTTP parser: the meaning of a header depends on nothing but its bytes. Everything else goes through ``RequestParser``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.parser import Request, RequestParser
+from repobuild_serve.http.replies import CONTINUE, error_reply, with_connection, without_body
+
+_LOG = logging.getLogger(__name__)
+_MAX_HEADS = 1024
+_MAX_HEAD = 4096
+_HEAD_END = b"\r\n\r\n"
+_LINGER_SECONDS = 2
+
+
+class Exchange:
+    """A request that has been read and the place its answer will take.
+
+    Attributes:
+        connection: Where the answer goes.
+        reply: The answer, once there is one.
+        plain: Whether the answer is written as it is: HTTP/1.1, keep-alive, with body.
+        close: Whether the connection ends after the answer.
+        keep: Whether to tell an HTTP/1.0 client that the connection stays open.
+        head_only: Whether the body is left out.
+        work: What the application keeps with the request.
+    """
+
+    __slots__ = ("close", "connection", "head_only", "keep", "plain", "reply", "work")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.reply: bytes | None = None
+        self.plain = True
+        self.close = False
+        self.keep = False
+        self.head_only = False
+        self.work: Any = None
+
+    def bytes_to_write(self) -> bytes:
+        """The answer with what the connection's state asks for."""
+        response = self.reply
+        assert response is not None
+        if self.plain:
+            return response
+        if self.head_only:
+            response = without_body(response)
+        if self.close:
+            return with_connection(response, b"close")
+        return with_connection(response, b"keep-alive") if self.keep else response
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHead:
+    """What a header that was met before means.
+
+    Attributes:
+        length: Length of the body.
+        begin: Starts the request; gives the answer if it is there at once.
+    """
+
+    length: int
+    begin: Callable[[Exchange, bytes], bytes | None]
+
+
+class Application(Protocol):
+    """What answers the requests of a listener."""
+
+    def respond(self, request: Request, exchange: Exchange) -> bytes | None:
+        """Answer a request, or return None and complete the exchange later."""
+        ...
+
+    def known_head(self, request: Request) -> KnownHead | None:
+        """What to remember of a request's header, if all that matters is in it."""
+        ...
+
+    def body_limit(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
+        """See ``BodyLimit``."""
+        ...
+
+
+class Host:
+    """What the connections of one listener share.
+
+    Attributes:
+        heads: Known headers.
+        connections: Open connections.
+        tick: Seconds since the start, roughly.
+        stopping: Whether every answer is the last of its connection.
+    """
+
+    def __init__(self, application: Application, limits: Limits) -> None:
+        self.application = application
+        self.limits = limits
+        self.heads: dict[bytes, KnownHead] = {}
+        self.connections: set[Connection] = set()
+        self.tick = 0
+        self.stopping = False
+
+    def remember(self, head: bytes, request: Request) -> None:
+        """Keep what a header means, if it may be kept."""
+        if self.stopping:
+            return
+        known = self.application.known_head(request)
+        if known is not None:
+            if len(self.heads) >= _MAX_HEADS:
+                self.heads.clear()
+            self.heads[head] = known
+
+    def sweep(self) -> None:
+        """Drop connections whose time is over; called once a second."""
+        self.tick += 1
+        for connection in tuple(self.connections):
+            connection.check_time(self.tick)
+
+    def stop(self) -> None:
+        """Close idle connections; the others close after the answers they wait for."""
+        self.stopping = True
+        self.heads.clear()
+        for connection in tuple(self.connections):
+            connection.stop()
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._transport: asyncio.Transport | None = None
+        self._open: deque[Exchange] = deque()
+        self._backlog: deque[Request] = deque()
+        self._parser = RequestParser(host.limits, host.application.body_limit)
+        self._limit = host.limits.pipelined
+        self._touched = host.tick
+        self._head_since = 0
+        self._full_since = 0
+        self._full = False
+        self._paused = False
+        self._ending = False
+        self._advancing = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop when the client has connected."""
+        host, self._transport = self._host, cast("asyncio.Transport", transport)
+        if host.stopping or len(host.connections) >= host.limits.connections:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=host.limits.write_buffer)
+        host.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop when the connection is gone; answers still to come are dropped."""
+        self._host.connections.discard(self)
+        self._transport = None
+        self._open.clear()
+        self._backlog.clear()
+
+    def eof_received(self) -> bool:
+        """Called when the client sends no more; it still gets the answers it waits for."""
+        if self._ending or not (self._open or self._backlog):
+            return False
+        self._ending = True
+        if self._open:
+            self._open[-1].plain, self._open[-1].close = False, True
+        return True
+
+    def pause_writing(self) -> None:
+        """Called when the client leaves too many answers unread."""
+        self._full = True
+        self._full_since = self._host.tick
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        """Called when it reads again."""
+        self._full = False
+        self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        """Called with what the client sent."""
+        if self._ending:
+            return
+        self._touched = self._host.tick
+        if self._parser.idle and not self._backlog:
+            data = self._begin_known(data)
+            if not data:
+                return
+        self._parse(data)
+
+    # reading
+
+    def _begin_known(self, data: bytes) -> bytes:
+        """Start the requests at the front of ``data`` whose headers are known; what is left of it."""
+        heads, opened = self._host.heads, self._open
+        start, size = 0, len(data)
+        answered = False
+        while start < size and len(opened) < self._limit and not self._full:
+            end = data.find(_HEAD_END, start)
+            known = heads.get(data[start:end])
+            if known is None:
+                break
+            stop = end + 4 + known.length
+            if stop > size:
+                break
+            exchange = Exchange(self)
+            opened.append(exchange)
+            response = known.begin(exchange, data[end + 4 : stop])
+            if response is not None:
+                exchange.reply = response
+                answered = True
+            start = stop
+        if answered:
+            self._advance()
+        if not start:
+            return data
+        return data[start:] if start < size else b""
+
+    def _parse(self, data: bytes) -> None:
+        parser = self._parser
+        head = b""
+        if parser.idle:
+            self._head_since = self._host.tick
+            end = data.find(_HEAD_END)
+            if 0 < end <= _MAX_HEAD:
+                head = data[:end]
+        requests = parser.feed(data)
+        if requests:
+            if head:
+                self._host.remember(head, requests[0])
+            self._head_since = self._host.tick
+            self._backlog.extend(requests)
+            self._advance()
+        if parser.refused is not None:
+            self._refuse()
+        elif parser.expects_continue:
+            self._invite_body()
+
+    def _invite_body(self) -> None:
+        """Ask for the body that a client holds back, once all earlier answers are written."""
+        if not self._open and not self._backlog and self._transport is not None:
+            self._parser.expects_continue = False
+            self._transport.write(CONTINUE)
+
+    def _refuse(self) -> None:
+        """Answer what came before the bytes that cannot be read, then end."""
+        refused = self._parser.refused
+        assert refused is not None
+        self._ending = True
+        exchange = Exchange(self)
+        exchange.plain, exchange.close = False, True
+        exchange.reply = error_reply(refused.status, refused.text) if refused.status else b""
+        # Requests in the backlog come first.
+        while self._backlog:
+            self._begin(self._backlog.popleft())
+        self._open.append(exchange)
+        self._advance()
+
+    def _begin(self, request: Request) -> None:
+        exchange = Exchange(self)
+        exchange.head_only = request.method == b"HEAD"
+        exchange.close = not request.keep_alive or self._host.stopping
+        exchange.keep = request.http10 and not exchange.close
+        exchange.plain = not (exchange.head_only or exchange.close or exchange.keep)
+        self._open.append(exchange)
+        if exchange.close:
+            self._ending = True
+            self._backlog.clear()
+        try:
+            exchange.reply = self._host.application.respond(request, exchange)
+        except Exception:
+            _LOG.exception(
+                "a request failed: %s %s", request.method.decode(), request.target[:200].decode("latin-1")
+            )
+            exchange.reply = error_reply(500, "internal error, see the server's log")
+
+    # writing
+
+    def completed(self) -> None:
+        """Called by the application after it set the reply of one or more exchanges."""
+        opened = self._open
+        if len(opened) == 1 and not self._backlog and not self._ending:
+            exchange = opened[0]
+            if exchange.plain and exchange.reply is not None and self._transport is not None:
+                opened.clear()
+                self._transport.write(exchange.reply)
+                if self._paused:
+                    self._set_reading()
+                return
+        self._advance()
+
+    def _advance(self) -> None:
+        """Write the answers that are due and start the requests there is room for."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            self._write_due()
+            while self._backlog and not self._full and len(self._open) < self._limit:
+                self._begin(self._backlog.popleft())
+                self._write_due()
+        finally:
+            self._advancing = False
+        if self._parser.expects_continue:
+            self._invite_body()
+        self._set_reading()
+
+    def _write_due(self) -> None:
+        opened, transport = self._open, self._transport
+        pieces: list[bytes] = []
+        close = False
+        while opened and opened[0].reply is not None and not close:
+            exchange = opened.popleft()
+            pieces.append(exchange.bytes_to_write() if exchange.reply else b"")
+            close = exchange.close
+        if transport is None:
+            return
+        if pieces:
+            transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if close:
+            self._finish(transport)
+
+    def _finish(self, transport: asyncio.Transport) -> None:
+        """Close after what has been written; a client that is still sending gets a moment to read it."""
+        self._open.clear()
+        self._backlog.clear()
+        self._ending = True
+        if self._parser.refused is not None and self._parser.refused.status and transport.can_write_eof():
+            self._touched = self._host.tick
+            transport.write_eof()
+        else:
+            transport.close()
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        pause = self._full or bool(self._backlog) or len(self._open) >= self._limit
+        if pause and not self._paused:
+            transport.pause_reading()
+        elif self._paused and not pause:
+            transport.resume_reading()
+        self._paused = pause
+
+    # time
+
+    def check_time(self, tick: int) -> None:
+        """End the connection if it has taken too long at whatever it does."""
+        transport, limits = self._transport, self._host.limits
+        if transport is None:
+            return
+        if self._full:
+            over = tick - self._full_since > limits.write_seconds
+        elif self._ending:
+            over = not self._open and tick - self._touched > _LINGER_SECONDS
+        elif self._open or self._backlog:
+            over = False
+        elif self._parser.in_head:
+            over = tick - self._head_since > limits.read_seconds
+        elif not self._parser.idle:
+            over = tick - self._touched > limits.read_seconds
+        else:
+            over = tick - self._touched > limits.idle_seconds
+        if over:
+            transport.abort()
+
+    def stop(self) -> None:
+        """Close now if nothing is in flight, else after the last answer."""
+        if self._transport is None:
+            return
+        if not self._open and not self._backlog and self._parser.idle:
+            self._ending = True
+            self._transport.close()
+            return
+        if self._open and self._parser.idle and not self._backlog:
+            last = self._open[-1]
+            last.plain, last.close = False, True
+            self._ending = True

@@ -1,0 +1,184 @@
+"""Reading a model repository from disk: folders, versions, configs (Triton contract, config.pbtxt and versions)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from repobuild_serve.backends.interface import Backend
+from repobuild_serve.backends.table import FILENAMES, backend_named
+from repobuild_serve.config.complete import complete_config
+from repobuild_serve.config.parse import parse_config
+from repobuild_serve.config.support import refuse_unserved
+from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
+from repobuild_serve.errors import ConfigError, LoadError, StartError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model folder whose config is readable and valid.
+
+    Attributes:
+        name: Model name.
+        path: The folder.
+        config: Completed ModelConfig message.
+        backend: What runs the model; None with ``problem`` set if there is none.
+        versions: Versions the policy selects, ascending; may be empty.
+        problem: Why the model cannot be loaded although its config is valid.
+    """
+
+    name: str
+    path: Path
+    config: Any
+    backend: Backend | None
+    versions: tuple[int, ...]
+    problem: LoadError | None = None
+
+
+def model_folders(repository: Path) -> list[Path]:
+    """The folders of a repository that are models, by name.
+
+    Raises:
+        StartError: The repository is missing or cannot be read.
+    """
+    if not repository.is_dir():
+        what = "is not a folder" if repository.exists() else "does not exist"
+        raise StartError(
+            "repository-missing",
+            f"the model repository {what}: {repository}",
+            hint="give the folder that holds one folder per model, for instance the one repobuild convert wrote",
+            exit_code=3,
+        )
+    try:
+        with os.scandir(repository) as entries:
+            found = [
+                Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+            ]
+    except PermissionError as exc:
+        raise StartError(
+            "repository-unreadable",
+            f"the model repository cannot be read: {repository}",
+            evidence=(str(exc),),
+            hint="run the server as a user who may read the folder",
+            exit_code=7,
+        ) from exc
+    return sorted(found)
+
+
+def read_model(path: Path, *, auto_complete: bool) -> ModelFolder:
+    """Read, check and complete the config of one model folder.
+
+    Args:
+        path: The model folder.
+        auto_complete: Whether a missing or partial config is filled from the model.
+
+    Raises:
+        ConfigError: The folder is no usable model ("poll" failure).
+    """
+    name = path.name
+    config = parse_config(path / "config.pbtxt")
+    validate_identity(config, name)
+    config.name = name
+    versions = _version_folders(path)
+    try:
+        backend = _find_backend(config, path, versions, auto_complete=auto_complete)
+    except LoadError as exc:
+        # Triton finds this out only when it loads the model, so the model is tracked as UNAVAILABLE.
+        return ModelFolder(name, path, config, None, (), exc)
+    selected = _selected_versions(config, versions)
+    if auto_complete and selected:
+        try:
+            backend.complete(config, model_file(config, backend, _version_path(path, selected[-1], versions)))
+        except LoadError as exc:
+            return ModelFolder(name, path, config, backend, selected, exc)
+    if not (config.input and config.output) and not selected:
+        problem = no_version(name)
+        return ModelFolder(name, path, config, backend, (), problem)
+    _check_io_present(config)
+    validate_config(config)
+    refuse_unserved(config)
+    complete_config(config, backend.default_count)
+    return ModelFolder(name, path, config, backend, selected, None if selected else no_version(name))
+
+
+def no_version(name: str) -> LoadError:
+    """The error for a model none of whose versions is to be loaded."""
+    return LoadError(f"at least one version must be available under the version policy of model '{name}'")
+
+
+def version_path(model: ModelFolder, version: int) -> Path:
+    """The folder of one version (its name may have leading zeros)."""
+    return _version_path(model.path, version, _version_folders(model.path))
+
+
+def model_file(config: Any, backend: Backend, folder: Path) -> Path:
+    """Where the model of a version lies."""
+    return folder / (config.default_model_filename or backend.default_filename)
+
+
+def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
+    return path / folders.get(version, str(version))
+
+
+def _version_folders(path: Path) -> dict[int, str]:
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir() and _is_version(entry.name))
+    except OSError as exc:
+        raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc
+    return {int(name): name for name in names}
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= 18
+
+
+def _selected_versions(config: Any, folders: dict[int, str]) -> tuple[int, ...]:
+    versions = sorted(folders)
+    choice = config.version_policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return tuple(versions)
+    if choice == "specific":
+        wanted = set(config.version_policy.specific.versions)
+        return tuple(version for version in versions if version in wanted)
+    count = config.version_policy.latest.num_versions if choice == "latest" else 1
+    return tuple(versions[-count:]) if count else ()
+
+
+def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> Backend:
+    if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or config.platform == "ensemble":
+        raise ConfigError(f"ensembles are not supported by this server yet for {config.name}")
+    if not config.backend and config.platform:
+        config.backend = PLATFORMS[config.platform]
+    if not config.backend and auto_complete:
+        config.backend, platform = _guess(config, path, versions)
+        config.platform = config.platform or platform
+    if not config.backend:
+        raise ConfigError(f"unexpected platform type '' for {config.name}")
+    backend = backend_named(config.backend)
+    config.platform = config.platform or backend.platform
+    return backend
+
+
+def _guess(config: Any, path: Path, versions: dict[int, str]) -> tuple[str, str]:
+    for version in sorted(versions)[:1]:
+        folder = path / versions[version]
+        names = [config.default_model_filename] if config.default_model_filename else list(FILENAMES)
+        for name in names:
+            if name in FILENAMES and (folder / name).exists():
+                return FILENAMES[name]
+    stem, dot, suffix = config.name.rpartition(".")
+    if stem and dot and suffix:
+        return suffix, ""
+    raise ConfigError(
+        f"Invalid model name: Could not determine backend for model '{config.name}' with no backend in model "
+        "configuration. Expected model name of the form 'model.<backend_name>'."
+    )
+
+
+def _check_io_present(config: Any) -> None:
+    for role, items in (("input", config.input), ("output", config.output)):
+        if not items:
+            raise ConfigError(f"model configuration must specify at least one {role} for {config.name}")

@@ -1,0 +1,1 @@
+"""Which requests run together, when, and on which instance."""

@@ -1,0 +1,231 @@
+"""Wiring: load the models, open the ports, serve until a signal, stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repobuild_serve import __version__
+from repobuild_serve.errors import StartError
+from repobuild_serve.http.infer import InferService
+from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.protocol import Application, Connection, Host
+from repobuild_serve.http.routes import Routes
+from repobuild_serve.lifecycle import Models
+from repobuild_serve.metrics import MetricsRoutes
+
+_LOG = logging.getLogger(__name__)
+_DRAIN_STEP = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line settles.
+
+    Attributes:
+        repository: The model repository.
+        http_address: Address of the HTTP port.
+        http_port: HTTP port; 0 takes a free one.
+        grpc_port: Accepted; nothing listens there in this release.
+        allow_metrics: Whether to open the metrics port.
+        metrics_address: Address of the metrics port.
+        metrics_port: Metrics port; 0 takes a free one.
+        server_id: Name in the server metadata.
+        exit_timeout: Seconds that requests in flight may take after a signal.
+        strict_readiness: Whether one failed model makes the server not ready.
+        exit_on_error: Whether one failed model ends the start.
+        auto_complete: Whether missing parts of a config are taken from the model.
+        load_threads: Models loaded at a time.
+        port_file: Where to write the ports once they listen.
+        limits: Bounds of the front end.
+    """
+
+    repository: Path
+    http_address: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int = 8001
+    allow_metrics: bool = True
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 8002
+    server_id: str = "triton"
+    exit_timeout: int = 30
+    strict_readiness: bool = True
+    exit_on_error: bool = True
+    auto_complete: bool = True
+    load_threads: int = 4
+    port_file: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+class Server:
+    """One run of the server."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._models = Models()
+        self._infer = InferService(options.limits)
+        self._routes = Routes(
+            self._models,
+            self._infer,
+            options.limits,
+            options.server_id,
+            strict_readiness=options.strict_readiness,
+        )
+        self._hosts: list[Host] = []
+        self._listeners: list[asyncio.Server] = []
+        self._stop: asyncio.Event = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until SIGTERM or SIGINT.
+
+        Returns:
+            0, or 1 if requests were still in flight when the exit time-out expired.
+
+        Raises:
+            StartError: The server cannot start.
+        """
+        options, loop = self._options, asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        problems = await loop.run_in_executor(None, self._load)
+        if problems and options.exit_on_error:
+            raise StartError(
+                "models-not-loaded",
+                "failed to load all models",
+                evidence=tuple(problems),
+                hint="mend the models named above, or start with --exit-on-error=false to serve the others",
+                exit_code=3,
+            )
+        if self._stop.is_set():
+            return 0
+        self._models.start(loop, self._infer.deliver)
+        try:
+            await self._open_ports()
+            sweeper = loop.create_task(self._sweep())
+            await self._stop.wait()
+            sweeper.cancel()
+            return await self._drain()
+        finally:
+            self._models.close()
+            if options.port_file is not None:
+                options.port_file.unlink(missing_ok=True)
+
+    def _load(self) -> list[str]:
+        options = self._options
+        return self._models.load_all(
+            options.repository, auto_complete=options.auto_complete, threads=options.load_threads
+        )
+
+    async def _open_ports(self) -> None:
+        options = self._options
+        http_port = await self._listen(self._routes, options.http_address, options.http_port, "HTTP")
+        metrics_port = None
+        if options.allow_metrics:
+            metrics = MetricsRoutes(self._models, options.limits)
+            metrics_port = await self._listen(
+                metrics, options.metrics_address, options.metrics_port, "metrics"
+            )
+        _LOG.info("gRPC is not served by this release: nothing listens on port %d", options.grpc_port)
+        if options.port_file is not None:
+            _write_port_file(options.port_file, http_port, metrics_port)
+        _LOG.info("ready: repobuild_serve %s serves %s", __version__, options.repository)
+
+    async def _listen(self, application: Application, address: str, port: int, what: str) -> int:
+        loop = asyncio.get_running_loop()
+        host = Host(application, self._options.limits)
+        option = f"--{what.lower()}-port"
+        try:
+            listener = await loop.create_server(
+                lambda: Connection(host), address, port, family=_family(address), backlog=1024
+            )
+        except PermissionError as exc:
+            raise StartError(
+                "port-not-permitted",
+                f"the {what} port {port} may not be opened by this user",
+                evidence=(str(exc),),
+                hint=f"choose a port from 1024 on with {option}",
+                exit_code=7,
+            ) from exc
+        except OSError as exc:
+            raise StartError(
+                "port-unavailable",
+                f"the {what} port {port} on {address} cannot be opened",
+                evidence=(str(exc),),
+                hint=f"stop what listens there, or choose another port with {option} (0 takes a free one)",
+                exit_code=7,
+            ) from exc
+        self._hosts.append(host)
+        self._listeners.append(listener)
+        bound = int(listener.sockets[0].getsockname()[1])
+        _LOG.info("%s listens on %s:%d", what, address, bound)
+        return bound
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            for host in self._hosts:
+                host.sweep()
+
+    async def _drain(self) -> int:
+        """Stop accepting, let what is in flight finish, and say whether it did in time."""
+        loop = asyncio.get_running_loop()
+        _LOG.info("stopping: requests in flight are finished, new ones refused")
+        self._routes.exiting = True
+        for listener in self._listeners:
+            listener.close()
+        for host in self._hosts:
+            host.stop()
+        until = loop.time() + self._options.exit_timeout
+        while self._models.busy() or any(host.connections for host in self._hosts):
+            if loop.time() >= until:
+                _LOG.error("Exit timeout expired. Exiting immediately.")
+                return 1
+            await asyncio.sleep(_DRAIN_STEP)
+        _LOG.info("stopped")
+        return 0
+
+
+def serve(options: Options) -> int:
+    """Run a server in this process until a signal ends it; its exit status.
+
+    Raises:
+        StartError: The server cannot start.
+    """
+    try:
+        import uvloop
+    except ImportError:
+        _LOG.warning("uvloop is not installed: the server runs on asyncio's own loop, which is slower")
+        return asyncio.run(_run(options))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(options))
+
+
+async def _run(options: Options) -> int:
+    return await Server(options).run()
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def _write_port_file(path: Path, http_port: int, metrics_port: int | None) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(
+            json.dumps({"http": http_port, "metrics": metrics_port, "pid": os.getpid()}), encoding="utf-8"
+        )
+        temporary.replace(path)
+    except OSError as exc:
+        raise StartError(
+            "port-file-unwritable",
+            f"the port file cannot be written: {path}",
+            evidence=(str(exc),),
+            hint="name a file in a folder that exists and may be written",
+            exit_code=7,
+        ) from exc

@@ -1,0 +1,124 @@
+"""Running a model's warm-up samples on an instance before it serves (Triton contract, warm-up)."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+
+from repobuild_serve.config.settings import ModelSettings, WarmupInput, WarmupSample
+from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.errors import Code, LoadError, RequestError
+from repobuild_serve.scheduling.workers import Worker
+from repobuild_serve.wire.plan import InferPlan
+from repobuild_serve.wire.strings import count_strings, pack
+
+
+def warm_up(settings: ModelSettings, worker: Worker, plan: InferPlan, statistics: Statistics) -> None:
+    """Run every sample of the config on one instance, and count it.
+
+    Raises:
+        LoadError: A sample does not fit the model, or the model fails on it.
+    """
+    for sample in settings.warmup:
+        if sample.batch_size == 0:
+            continue
+        tickets = _tickets(settings, sample, plan, worker.name)
+        rows = sum(ticket.rows for ticket in tickets)
+        for _ in range(sample.count):
+            outcome = worker.run_here(tickets, rows)
+            if outcome.error is not None:
+                statistics.failed_execution(rows, len(tickets), 0, outcome.timing)
+                raise LoadError(
+                    f"failed to run warmup sample '{sample.name}': {outcome.error.text}", Code.INTERNAL
+                )
+            statistics.executed(rows, len(tickets), 0, outcome.timing)
+
+
+def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, instance: str) -> list[Ticket]:
+    largest = max(1, settings.max_batch_size)
+    if sample.batch_size > largest:
+        piece = f"batch size {sample.batch_size} for '{instance}', max allowed is {settings.max_batch_size}; "
+        raise LoadError(f"failed to run warmup sample '{sample.name}': {piece * sample.batch_size}")
+    given = {item.name: item for item in sample.inputs}
+    buffers: list[bytes] = []
+    shapes: list[tuple[int, ...]] = []
+    try:
+        for index, config in enumerate(settings.inputs):
+            item = given.get(config.name)
+            if item is None:
+                raise _missing(settings, sample)
+            if item.datatype is not config.datatype:
+                raise LoadError(
+                    f"inference input '{item.name}' data-type is '{item.datatype.wire}', but model "
+                    f"'{settings.name}' expects '{config.datatype.wire}'"
+                )
+            buffer, dims = _data(settings, item)
+            shape = plan.shape(index, [1, *dims] if settings.batched else dims)
+            buffers.append(buffer)
+            shapes.append(shape.dims)
+    except RequestError as exc:
+        raise LoadError(f"failed to run warmup sample '{sample.name}': {exc.text}") from exc
+    return [Ticket(-1, 1, 0, buffers, shapes) for _ in range(sample.batch_size)]
+
+
+def _missing(settings: ModelSettings, sample: WarmupSample) -> LoadError:
+    names = [item.name for item in sample.inputs]
+    missing = [config.name for config in settings.inputs if config.name not in names]
+    got, lacking = (",".join(f"'{name}'" for name in group) for group in (names, missing))
+    return LoadError(
+        f"expected {len(settings.inputs)} inputs but got {len(names)} inputs for model '{settings.name}'. Got input(s) "
+        f"[{got}], but missing required input(s) [{lacking}]. Please provide all required input(s)."
+    )
+
+
+def _data(settings: ModelSettings, item: WarmupInput) -> tuple[bytes, list[int]]:
+    if any(dim < 0 for dim in item.dims):
+        raise LoadError(
+            f"warmup setting expects all variable-size dimensions are specified for input '{item.name}'"
+        )
+    count = prod(item.dims)
+    if item.source == "zero_data":
+        data = bytes(count * item.datatype.size) if item.datatype.size else pack([b""] * count)
+    elif item.source == "random_data":
+        data = _random(item, count)
+    elif item.source == "input_data_file":
+        data = _file(settings.folder, item, count)
+    else:
+        raise LoadError(f"warmup setting expects input '{item.name}' to have input_data_type set")
+    return data, list(item.dims)
+
+
+def _random(item: WarmupInput, count: int) -> bytes:
+    import numpy as np
+
+    if not item.datatype.size:
+        return pack([b""] * count)
+    generator = np.random.default_rng(0)
+    if item.datatype.wire == "FP64" or item.datatype.wire.startswith("FP"):
+        return generator.random(count).astype(item.datatype.numpy).tobytes()
+    if item.datatype.wire == "BOOL":
+        return bytes(generator.integers(0, 2, count, dtype=np.uint8))
+    return generator.integers(0, 128, count).astype(item.datatype.numpy).tobytes()
+
+
+def _file(folder: Path, item: WarmupInput, count: int) -> bytes:
+    path = folder / "warmup" / item.data_file
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise LoadError(f"failed to open text file for read {path}: {exc.strerror}") from exc
+    if item.datatype.size:
+        if len(data) != count * item.datatype.size:
+            raise LoadError(
+                f"warmup setting expects {count * item.datatype.size} bytes in the file of input '{item.name}', "
+                f"but {path} has {len(data)}"
+            )
+    else:
+        elements, left, _ = count_strings(data)
+        if left or elements != count:
+            raise LoadError(
+                f"warmup setting expects {count} strings in the file of input '{item.name}', "
+                f"but {path} has {elements}" + (" and a broken one" if left else "")
+            )
+    return data

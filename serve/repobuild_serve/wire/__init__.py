@@ -1,0 +1,1 @@
+"""Tensor data on the wire: JSON and the binary extension, in both directions."""

@@ -1,0 +1,55 @@
+"""The classification extension: the largest values of an output as ``value:index[:label]`` (Triton contract)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repobuild_serve.errors import LoadError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def top_classes(array: np.ndarray[Any, Any], count: int, labels: Sequence[str]) -> list[bytes]:
+    """The top classes of each row, best first; of equal values the lower index comes first.
+
+    Args:
+        array: ``[rows, classes]``, numeric.
+        count: Classes to give per row; fewer if there are fewer.
+        labels: Label by class index; may be shorter than the row.
+
+    Returns:
+        ``rows * min(count, classes)`` texts, row by row.
+    """
+    import numpy as np
+
+    count = min(count, array.shape[1])
+    texts: list[bytes] = []
+    for row in array:
+        # Stable on the reversed row, then reversed: descending order with the lower index first among equals.
+        order = (len(row) - 1 - np.argsort(row[::-1], kind="stable"))[::-1][:count]
+        for index, value in zip(order.tolist(), row[order].tolist(), strict=True):
+            text = f"{value:f}:{index}" if isinstance(value, float) else f"{value}:{index}"
+            if index < len(labels) and labels[index]:
+                text += f":{labels[index]}"
+            texts.append(text.encode())
+    return texts
+
+
+def read_labels(folder: Path, filename: str) -> tuple[str, ...]:
+    """Read a label file, one label a line; no file name gives no labels.
+
+    Raises:
+        LoadError: The file cannot be read.
+    """
+    if not filename:
+        return ()
+    path = folder / filename
+    try:
+        return tuple(path.read_text(encoding="utf-8").splitlines())
+    except OSError as exc:
+        raise LoadError(f"failed to open text file for read {path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise LoadError(f"label file {path} is not UTF-8 text") from exc

@@ -1,0 +1,108 @@
+"""One tensor's ``data`` member: JSON values to a packed buffer, with every check and text."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from repobuild_serve.datatypes import DataType
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.access import accepts, checked, wrong_kind
+from repobuild_serve.wire.strings import pack
+
+_KINDS = {"Q": "unsigned-integer", "q": "signed-integer", "f": "double", "d": "double"}
+
+
+def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) -> bytes:
+    """Pack a ``data`` array.
+
+    Args:
+        data: The member's value, flat or nested in any way (row-major).
+        datatype: Element type.
+        count: Number of elements the shape calls for.
+        name: Input name, for texts.
+        model: Model name, for texts.
+
+    Raises:
+        RequestError: E9, E21 or E35 of the Triton contract.
+    """
+    if datatype.wire in {"FP16", "BF16"}:
+        raise RequestError(
+            f"receiving {datatype.wire} data via JSON is not supported. Please use the binary data format for "
+            f"input {name}"
+        )
+    flat = _flatten(checked(data, "data", "array"))
+    if datatype.wire == "BYTES":
+        return _pack_strings(flat, count, name, model)
+    _check_count(len(flat), count)
+    if datatype.wire == "BOOL":
+        if any(type(value) is not bool for value in flat):
+            raise wrong_kind("data", "boolean")
+        return bytes(flat)
+    kind = _KINDS[datatype.typecode]
+    for value in flat:
+        if not accepts(value, kind):
+            raise wrong_kind("data", kind)
+    if kind == "double":
+        return _pack_floats(flat, datatype.typecode)
+    mask = (1 << 8 * datatype.size) - 1
+    return b"".join((value & mask).to_bytes(datatype.size, "little") for value in flat)
+
+
+def _flatten(data: list[Any]) -> list[Any]:
+    if not any(isinstance(item, list) for item in data):
+        return data
+    flat: list[Any] = []
+    for item in data:
+        if isinstance(item, list):
+            flat += _flatten(item)
+        else:
+            flat.append(item)
+    return flat
+
+
+def _check_count(got: int, count: int) -> None:
+    if got < count:
+        raise RequestError(
+            "Unable to parse 'data': Failed to parse 'data' field: shape does not match true shape",
+            Code.INTERNAL,
+        )
+    if got > count:
+        raise RequestError(
+            "Unable to parse 'data': Shape does not match true shape of 'data' field", Code.INTERNAL
+        )
+
+
+def _pack_floats(values: list[Any], typecode: str) -> bytes:
+    packed = bytearray()
+    for value in values:
+        number = _double(value)
+        try:
+            packed += struct.pack("<" + typecode, number)
+        except OverflowError:
+            packed += struct.pack("<" + typecode, float("inf") if number > 0 else float("-inf"))
+    return bytes(packed)
+
+
+def _double(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _pack_strings(flat: list[Any], count: int, name: str, model: str) -> bytes:
+    for value in flat:
+        checked(value, "data", "string")
+    if len(flat) < count:
+        raise RequestError(
+            f"expected {count} string elements for inference input '{name}' for model '{model}', got {len(flat)}",
+            tagged=True,
+        )
+    if len(flat) > count:
+        raise RequestError(
+            f"unexpected number of string elements {len(flat)} for inference input '{name}' for model '{model}', "
+            f"expecting {count}",
+            tagged=True,
+        )
+    return pack(value.encode("utf-8", "surrogateescape") for value in flat)

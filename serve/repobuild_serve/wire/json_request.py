@@ -1,0 +1,304 @@
+"""Reading an inference request of any form, right or wrong (Triton contract, inference request)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from repobuild_serve.core.ticket import Buffer
+from repobuild_serve.datatypes import BY_WIRE_NAME, DataType
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.access import checked, member, optional
+from repobuild_serve.wire.json_data import pack_json
+from repobuild_serve.wire.json_text import load_json
+from repobuild_serve.wire.parameters import (
+    json_output_refused,
+    request_parameters,
+    unknown_region,
+    wanted_outputs,
+)
+from repobuild_serve.wire.plan import BinaryLayout, InferPlan, InferRequest, Shape
+from repobuild_serve.wire.strings import count_strings, pack
+
+_SOURCES = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
+
+
+@dataclass(slots=True)
+class _Item:
+    """One entry of ``inputs`` as it was read, before it is compared with the model."""
+
+    name: str
+    datatype: DataType
+    dims: list[int]
+    buffer: Buffer
+    span: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class Reading:
+    """A request being read; ``request_id`` is known as soon as the text has been parsed."""
+
+    request_id: str = ""
+
+
+def read_request(
+    plan: InferPlan, body: bytes, header_length: int | None, reading: Reading, tail_limit: int
+) -> InferRequest:
+    """Read an inference request.
+
+    Args:
+        plan: The model it is for.
+        body: The whole uncompressed body.
+        header_length: Length of the JSON part; None if the header was absent and all of the body is JSON; 0 for a
+            raw binary request.
+        reading: Gets the request id, so that errors can name it.
+        tail_limit: Largest JSON part or raw body in bytes.
+
+    Raises:
+        RequestError: Any of E6 to E35 of the Triton contract.
+    """
+    if header_length == 0 or not body:
+        _check_size(len(body), tail_limit)
+        return _raw_request(plan, body)
+    header = body if header_length is None else body[:header_length]
+    _check_size(len(header), tail_limit)
+    document = load_json(header)
+    if not isinstance(document, dict):
+        raise RequestError(
+            "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'", Code.INTERNAL
+        )
+    reading.request_id = request_id = optional(document, "id", "string", "")
+    parameters = request_parameters(document)
+    tail = memoryview(body)[len(header) :]
+    items, used = _read_items(member(document, "inputs", "array"), plan, tail)
+    if used != len(tail):
+        raise RequestError(f"unexpected additional input data for model '{plan.name}'")
+    wanted = wanted_outputs(document, plan, binary=parameters.binary_output)
+    if wanted is None:
+        _check_json_outputs(plan)
+    ordered, shapes = _check_against_model(plan, items)
+    request = InferRequest(
+        rows=shapes[0].rows if shapes else 1,
+        inputs=[item.buffer for item in ordered],
+        shapes=[shape.dims for shape in shapes],
+        key=plan.key(shapes),
+        request_id=request_id,
+        wanted=wanted,
+        timeout_ns=parameters.timeout_ns,
+    )
+    spans = [item.span for item in ordered if item.span is not None and item.datatype.size]
+    if header_length and len(spans) == len(ordered):
+        empty = InferRequest(
+            request.rows, (), request.shapes, request.key, request_id, wanted, parameters.timeout_ns
+        )
+        plan.remember_layout(bytes(header), BinaryLayout(empty, spans, len(tail)))
+    return request
+
+
+def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int) -> InferRequest | None:
+    """Read a binary request whose JSON part was met before; None if its blobs have another length."""
+    if len(body) - header_length != layout.tail:
+        return None
+    request = layout.request
+    view = memoryview(body)
+    return InferRequest(
+        request.rows,
+        [view[header_length + start : header_length + stop] for start, stop in layout.spans],
+        request.shapes,
+        request.key,
+        "",
+        request.wanted,
+        request.timeout_ns,
+    )
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise RequestError(
+            f"Request JSON size of {size} bytes exceeds the maximum allowed value of {limit} bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+
+
+def _read_items(inputs: list[Any], plan: InferPlan, tail: memoryview) -> tuple[list[_Item], int]:
+    items: list[_Item] = []
+    seen: set[str] = set()
+    position = 0
+    for entry in inputs:
+        name = member(entry, "name", "string")
+        wire = member(entry, "datatype", "string")
+        dims = [checked(dim, "shape", "unsigned-integer") for dim in member(entry, "shape", "array")]
+        datatype = BY_WIRE_NAME.get(wire)
+        if datatype is None:
+            raise RequestError(f"invalid datatype for input {name}")
+        size, region = _source(entry)
+        if name in seen:
+            raise RequestError(f"input '{name}' already exists in request", tagged=True)
+        seen.add(name)
+        if region is not None:
+            raise unknown_region(region)
+        if any(dim >= 1 << 63 for dim in dims):
+            raise RequestError(f"unexpected shape for input '{name}' for model '{plan.name}'", tagged=True)
+        if size is None:
+            buffer: Buffer = pack_json(entry["data"], datatype, prod(dims), name, plan.name)
+            items.append(_Item(name, datatype, dims, buffer, None))
+            continue
+        if position + size > len(tail):
+            missing = position + size - len(tail)
+            raise RequestError(
+                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{plan.name}'"
+            )
+        items.append(
+            _Item(name, datatype, dims, tail[position : position + size], (position, position + size))
+        )
+        position += size
+    return items, position
+
+
+def _source(entry: dict[str, Any]) -> tuple[int | None, Any]:
+    """Size of the blob if the data is binary, and the region if it is in shared memory; exactly one source is set."""
+    parameters = entry.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise RequestError(
+            "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
+        )
+    size = optional(parameters, "binary_data_size", "unsigned-integer", None)
+    region = parameters.get("shared_memory_region")
+    given = [
+        label
+        for label, present in (
+            ("'data'", "data" in entry),
+            ("'binary_data_size'", size is not None),
+            ("'shared_memory_region'", region is not None),
+        )
+        if present
+    ]
+    if len(given) != 1:
+        what = "no field is set" if not given else "set " + " ".join(given)
+        raise RequestError(f"Input must set only one of the following fields: {_SOURCES}. But {what}")
+    return size, region
+
+
+def _check_json_outputs(plan: InferPlan) -> None:
+    for output in plan.settings.outputs:
+        if output.datatype.wire in {"FP16", "BF16"}:
+            raise json_output_refused(output.datatype.wire)
+
+
+def _check_against_model(plan: InferPlan, items: Sequence[_Item]) -> tuple[list[_Item], list[Shape]]:
+    by_name = {item.name: item for item in items}
+    _check_names(plan, by_name)
+    ordered = [by_name[name] for name in plan.inputs_by_name]
+    for item, config in zip(ordered, plan.settings.inputs, strict=True):
+        if item.datatype is not config.datatype:
+            raise RequestError(
+                f"inference input '{item.name}' data-type is '{item.datatype.wire}', but model '{plan.name}' "
+                f"expects '{config.datatype.wire}'",
+                tagged=True,
+            )
+    if plan.settings.batched:
+        _check_batch(plan, ordered)
+    shapes = [plan.shape(index, item.dims) for index, item in enumerate(ordered)]
+    for item, shape in zip(ordered, shapes, strict=True):
+        _check_content(plan, item, shape)
+    return ordered, shapes
+
+
+def _check_names(plan: InferPlan, given: dict[str, _Item]) -> None:
+    expected = plan.inputs_by_name
+    if len(given) != len(expected):
+        missing = [name for name in expected if name not in given]
+        listed = "[" + ",".join(f"'{name}'" for name in missing) + "]" if missing else " ]"
+        got = "[" + ",".join(f"'{name}'" for name in given) + "]" if given else "[]"
+        raise RequestError(
+            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{plan.name}'. Got input(s) {got}, "
+            f"but missing required input(s) {listed}. Please provide all required input(s).",
+            tagged=True,
+        )
+    for name in given:
+        if name not in expected:
+            raise RequestError(f"unexpected inference input '{name}' for model '{plan.name}'")
+
+
+def _check_batch(plan: InferPlan, items: Sequence[_Item]) -> None:
+    first = items[0].dims[0] if items[0].dims else None
+    for item in items[1:]:
+        if (item.dims[0] if item.dims else None) != first:
+            raise RequestError(
+                f"input '{item.name}' batch size does not match other inputs for '{plan.name}'", tagged=True
+            )
+
+
+def _check_content(plan: InferPlan, item: _Item, shape: Shape) -> None:
+    if item.datatype.size:
+        got = len(item.buffer)
+        if got != shape.size:
+            raise RequestError(
+                f"input byte size mismatch for input '{item.name}' for model '{plan.name}'. "
+                f"Expected {shape.size}, got {got}",
+                tagged=True,
+            )
+        return
+    count, left, announced = count_strings(item.buffer)
+    if left and announced < 0:
+        raise RequestError(
+            f"incomplete string length indicator for inference input '{item.name}' for model '{plan.name}', "
+            f"expecting 4 bytes but only {left} bytes available. Please make sure the string length indicator is "
+            "in one buffer.",
+            tagged=True,
+        )
+    if announced >= 0 and (left or announced):
+        raise RequestError(
+            f"incomplete string data for inference input '{item.name}', expecting string of length {announced} "
+            f"but only {left} bytes available",
+            plain=True,
+        )
+    if count < shape.count:
+        raise RequestError(
+            f"expected {shape.count} string elements for inference input '{item.name}' for model '{plan.name}', "
+            f"got {count}",
+            tagged=True,
+        )
+    if count > shape.count:
+        raise RequestError(
+            f"unexpected number of string elements {count} for inference input '{item.name}' for model "
+            f"'{plan.name}', expecting {shape.count}",
+            tagged=True,
+        )
+
+
+def _raw_request(plan: InferPlan, body: bytes) -> InferRequest:
+    """A body that is one tensor and nothing else (Triton contract, raw binary request)."""
+    if len(plan.inputs) != 1:
+        raise RequestError(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} inputs in "
+            f"'{plan.name}' model configuration"
+        )
+    config = plan.settings.inputs[0]
+    datatype = config.datatype
+    lead = [1] if plan.settings.batched else []
+    if not datatype.size:
+        if config.dims not in {(1,), (-1,)}:
+            raise RequestError(
+                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
+            )
+        shape = plan.shape(0, [*lead, 1])
+        return InferRequest(1, [pack([body])], [shape.dims], plan.key([shape]), wanted=plan.all_binary)
+    fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
+    if config.dims.count(-1) > 1:
+        raise RequestError(
+            f"The shape of the raw input '{config.name}' can not be deduced because there are more than one variable-sized "
+            "dimension",
+            Code.INVALID_ARG,
+        )
+    dims = [*lead, *(len(body) // fixed if dim == -1 else dim for dim in config.dims)]
+    if prod(dims) * datatype.size != len(body):
+        raise RequestError(
+            f"input byte size mismatch for input 'raw_input' for model '{plan.name}'. "
+            f"Expected {prod(dims) * datatype.size}, got {len(body)}",
+            tagged=True,
+        )
+    shape = plan.shape(0, dims)
+    return InferRequest(shape.rows, [body], [shape.dims], plan.key([shape]), wanted=plan.all_binary)

@@ -1,0 +1,134 @@
+"""Request, input and output parameters (Triton contract, parameters)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.access import accepts, checked, wrong_kind
+from repobuild_serve.wire.plan import InferPlan, Wanted
+
+_MAX_CLASSES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParameters:
+    """The request parameters that have a meaning here; the others are checked and dropped."""
+
+    binary_output: bool = False
+    timeout_ns: int = 0
+
+
+def request_parameters(document: dict[str, Any]) -> RequestParameters:
+    """Read ``parameters`` of a request.
+
+    Raises:
+        RequestError: One of E9, E29, E30, E31 of the Triton contract.
+    """
+    if "parameters" not in document:
+        return RequestParameters()
+    parameters = document["parameters"]
+    if not isinstance(parameters, dict):
+        raise RequestError(
+            "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
+        )
+    binary, timeout = False, 0
+    for key, value in parameters.items():
+        if key == "binary_data_output":
+            binary = checked(value, key, "boolean")
+        elif key == "timeout":
+            timeout = checked(value, key, "unsigned-integer") * 1_000
+        elif key == "priority":
+            checked(value, key, "unsigned-integer")
+        elif key in {"sequence_start", "sequence_end"}:
+            checked(value, key, "boolean")
+        elif key == "sequence_id":
+            if not isinstance(value, str):
+                checked(value, key, "unsigned-integer")
+        elif key.startswith("triton_"):
+            raise RequestError(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+            )
+        elif not isinstance(value, str | int | float):
+            raise RequestError(
+                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )
+    return RequestParameters(binary, timeout)
+
+
+def wanted_outputs(document: dict[str, Any], plan: InferPlan, *, binary: bool) -> tuple[Wanted, ...] | None:
+    """Read ``outputs`` of a request.
+
+    Args:
+        document: The request.
+        plan: Its model.
+        binary: Whether outputs that are not named are sent as binary.
+
+    Returns:
+        The outputs to send, in the model's order; None for all as JSON.
+
+    Raises:
+        RequestError: One of E9, E22, E33, V4 of the Triton contract.
+    """
+    items = checked(document.get("outputs", []), "outputs", "array")
+    if not items:
+        return plan.all_binary if binary else None
+    wanted: dict[int, Wanted] = {}
+    for item in items:
+        if not isinstance(item, dict) or "name" not in item:
+            raise RequestError(
+                "Unable to parse 'name': attempt to access non-existing object member 'name'", Code.INTERNAL
+            )
+        name = checked(item["name"], "name", "string")
+        index = plan.outputs_by_name.get(name)
+        if index is None:
+            raise RequestError(f"unexpected inference output '{name}' for model '{plan.name}'")
+        if index in wanted:
+            raise RequestError(f"output '{name}' already exists in request")
+        wanted[index] = _wanted(index, item.get("parameters"), plan)
+    if all(not (item.binary or item.classes) for item in wanted.values()) and len(wanted) == len(
+        plan.outputs_by_name
+    ):
+        return None
+    return tuple(wanted[index] for index in sorted(wanted))
+
+
+def _wanted(index: int, parameters: Any, plan: InferPlan) -> Wanted:
+    output = plan.settings.outputs[index]
+    if parameters is None:
+        parameters = {}
+    if not isinstance(parameters, dict):
+        raise RequestError(
+            "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
+        )
+    binary = checked(parameters.get("binary_data", False), "binary_data", "boolean")
+    classes = parameters.get("classification", 0)
+    if not accepts(classes, "unsigned-integer"):
+        raise wrong_kind("classification", "unsigned-integer", "Unable to set 'classification'")
+    if "shared_memory_region" in parameters:
+        if binary:
+            raise RequestError("Output can't set both 'shared_memory_region' and 'binary_data'")
+        if classes:
+            raise RequestError("Output can't set both 'shared_memory_region' and 'classification'")
+        raise unknown_region(parameters["shared_memory_region"])
+    if classes and output.datatype.wire in {"BYTES", "FP16", "BF16", "BOOL"}:
+        raise RequestError(
+            f"class result not available for output due to unsupported type '{output.datatype.wire}'"
+        )
+    if not binary and not classes and output.datatype.wire in {"FP16", "BF16"}:
+        raise json_output_refused(output.datatype.wire)
+    return Wanted(index, binary, min(classes, _MAX_CLASSES))
+
+
+def unknown_region(name: Any) -> RequestError:
+    """The error for a shared-memory region; none can be registered with this server."""
+    region = checked(name, "shared_memory_region", "string")
+    return RequestError(f"Unable to find shared memory region: '{region}'", Code.NOT_FOUND)
+
+
+def json_output_refused(wire: str) -> RequestError:
+    """The error for an output type that JSON cannot carry (E35)."""
+    return RequestError(
+        f"sending {wire} data via JSON is not supported. Please use the binary data format for output"
+    )
