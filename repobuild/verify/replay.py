@@ -6,6 +6,7 @@ server's statistics have to show that the concurrent rows were joined into batch
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from repobuild.tensors import Array, Batch, DType, Signature, rows, take
 from repobuild.verify.server import BundledServer
 
 CONCURRENT = 64
+TIMEOUT = 60.0
 BATCH_ATTEMPTS = 3
 
 
@@ -77,11 +79,9 @@ def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Che
             evidence([str(problem)]),
             "pip install 'tritonclient[http,grpc]'",
         ) from problem
-    client = InferenceServerClient(
-        server.address, concurrency=CONCURRENT, connection_timeout=60.0, network_timeout=60.0
-    )
+    client = InferenceServerClient(server.address, connection_timeout=TIMEOUT, network_timeout=TIMEOUT)
     try:
-        return tuple(_Replay(client, subject, golden).all())
+        return tuple(_Replay(client, server.address, subject, golden).all())
     except (InferenceServerException, OSError) as problem:
         died = server.died()
         if died is not None:
@@ -97,8 +97,9 @@ def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Che
 
 
 class _Replay:
-    def __init__(self, client: Any, subject: Subject, golden: Golden) -> None:
+    def __init__(self, client: Any, address: str, subject: Subject, golden: Golden) -> None:
         self._client = client
+        self._address = address
         self._subject = subject
         self._golden = golden
 
@@ -181,8 +182,7 @@ class _Replay:
         joined = False
         for _ in range(BATCH_ATTEMPTS):
             before = self._statistics()
-            pending = [self._start(take(self._golden.wire, i, i + 1)) for i in order]
-            answers = [self._arrays(request.get_result()) for request in pending]
+            answers = asyncio.run(self._at_once([take(self._golden.wire, i, i + 1) for i in order]))
             check = self._judged(title, answers, want, f"{CONCURRENT} concurrent requests")
             if isinstance(check.verdict, Fail):
                 yield check
@@ -216,9 +216,16 @@ class _Replay:
         inputs, outputs = self._request(batch, binary)
         return self._arrays(self._client.infer(self._subject.model, inputs, outputs=outputs))
 
-    def _start(self, batch: Batch) -> Any:
-        inputs, outputs = self._request(batch, binary=True)
-        return self._client.async_infer(self._subject.model, inputs, outputs=outputs)
+    async def _at_once(self, batches: list[Batch]) -> list[dict[str, Array]]:
+        """Send all requests before any is answered; the other client's ``async_infer`` spaces them apart."""
+        from tritonclient.http.aio import InferenceServerClient
+
+        async with InferenceServerClient(
+            self._address, conn_limit=len(batches), conn_timeout=TIMEOUT
+        ) as client:
+            requests = (self._request(batch, binary=True) for batch in batches)
+            pending = (client.infer(self._subject.model, ins, outputs=outs) for ins, outs in requests)
+            return [self._arrays(result) for result in await asyncio.gather(*pending)]
 
     def _request(self, batch: Batch, binary: bool) -> tuple[list[Any], list[Any]]:
         from tritonclient.http import InferInput, InferRequestedOutput
