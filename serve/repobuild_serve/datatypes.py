@@ -14,30 +14,25 @@ class DataType:
         config: Name in config.pbtxt, e.g. ``"TYPE_FP32"``.
         size: Bytes per element; 0 for BYTES, whose elements vary.
         numpy: NumPy type name, little-endian; ``""`` where NumPy has none (BF16).
-        typecode: ``array`` type code that a JSON number is read through; ``""`` if JSON numbers do not fit.
+        code: ``struct`` code of the type; ``""`` if it is not read from JSON numbers.
     """
 
     wire: str
     config: str
     size: int
     numpy: str
-    typecode: str
-
-    @property
-    def read_size(self) -> int:
-        """Bytes of one element as it is read from JSON, before it is cut to ``size``."""
-        return {"q": 8, "Q": 8, "d": 8, "f": 4}.get(self.typecode, self.size)
+    code: str
 
 
 _TABLE = (
     DataType("BOOL", "TYPE_BOOL", 1, "?", ""),
-    DataType("UINT8", "TYPE_UINT8", 1, "<u1", "Q"),
-    DataType("UINT16", "TYPE_UINT16", 2, "<u2", "Q"),
-    DataType("UINT32", "TYPE_UINT32", 4, "<u4", "Q"),
+    DataType("UINT8", "TYPE_UINT8", 1, "<u1", "B"),
+    DataType("UINT16", "TYPE_UINT16", 2, "<u2", "H"),
+    DataType("UINT32", "TYPE_UINT32", 4, "<u4", "I"),
     DataType("UINT64", "TYPE_UINT64", 8, "<u8", "Q"),
-    DataType("INT8", "TYPE_INT8", 1, "<i1", "q"),
-    DataType("INT16", "TYPE_INT16", 2, "<i2", "q"),
-    DataType("INT32", "TYPE_INT32", 4, "<i4", "q"),
+    DataType("INT8", "TYPE_INT8", 1, "<i1", "b"),
+    DataType("INT16", "TYPE_INT16", 2, "<i2", "h"),
+    DataType("INT32", "TYPE_INT32", 4, "<i4", "i"),
     DataType("INT64", "TYPE_INT64", 8, "<i8", "q"),
     DataType("FP16", "TYPE_FP16", 2, "<f2", ""),
     DataType("BF16", "TYPE_BF16", 2, "", ""),

@@ -96,8 +96,8 @@ def metrics_text(models: Models) -> str:
     for version in versions:
         for reason, count in sorted(version.statistics.failures.items()):
             lines.append(f"{name}{_labels(version, reason=reason)} {count}")
-    for (name, meaning), value in zip(_PROCESSOR, _processor_values(), strict=False):
-        lines += [*_heading(name, "gauge", meaning), f"{name} {value}"]
+    for (name, meaning), measured in zip(_PROCESSOR, _processor_values(), strict=False):
+        lines += [*_heading(name, "gauge", meaning), f"{name} {measured}"]
     return "\n".join(lines) + "\n"
 
 

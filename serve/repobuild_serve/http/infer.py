@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from repobuild_serve.core.model import ModelVersion
-from repobuild_serve.core.ticket import Answer, Ticket
+from repobuild_serve.core.ticket import Answer
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
 from repobuild_serve.http.limits import Limits
@@ -16,7 +15,7 @@ from repobuild_serve.http.protocol import Connection, Exchange
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
-from repobuild_serve.wire.plan import InferPlan, InferRequest
+from repobuild_serve.wire.plan import Asked, InferPlan
 from repobuild_serve.wire.response import BatchResponses
 
 _LOG = logging.getLogger(__name__)
@@ -28,19 +27,12 @@ class Endpoint:
     def __init__(self, version: ModelVersion) -> None:
         self.version = version
         self.plan = InferPlan(version.settings, version.version, version.labels)
-        self.read_usual: Callable[[bytes], InferRequest | None] = reader(self.plan)
+        self.read_usual = reader(self.plan)
         self.submit = version.submit
 
 
-class Work:
-    """What is kept of a request while its model runs."""
-
-    __slots__ = ("encoding", "endpoint", "request")
-
-    def __init__(self, endpoint: Endpoint, request: InferRequest, encoding: bytes) -> None:
-        self.endpoint = endpoint
-        self.request = request
-        self.encoding = encoding
+Work = tuple[Endpoint, Asked, bytes]
+"""What is kept of a request while its model runs: the model, how the answer is wanted, and its content encoding."""
 
 
 class InferService:
@@ -87,44 +79,32 @@ class InferService:
             The answer if there is one already, which is then an error.
         """
         arrived = time.monotonic_ns()
-        request_id = ""
+        reading: Reading | None = None
         try:
-            request = None
+            parsed = None
             if length is None:
-                request = endpoint.read_usual(body)
+                parsed = endpoint.read_usual(body, arrived)
             elif length:
                 layout = endpoint.plan.layouts.get(body[:length])
                 if layout is not None:
-                    request = read_known_layout(layout, body, length)
-            if request is None:
-                reading = Reading()
-                try:
-                    request = read_request(endpoint.plan, body, length, reading, self._limits.input_size)
-                finally:
-                    request_id = reading.request_id
-            request_id = request.request_id
-            if len(self._waiting) >= self._limits.queued_requests:
+                    parsed = read_known_layout(layout, body, length, arrived)
+            if parsed is None:
+                reading = Reading(arrived)
+                parsed = read_request(endpoint.plan, body, length, reading, self._limits.input_size)
+            ticket, asked = parsed
+            waiting = self._waiting
+            if len(waiting) >= self._limits.queued_requests:
                 raise RequestError("Exceeds maximum queue size", Code.UNAVAILABLE, tagged=True)
-            self._number = number = self._number + 1
-            exchange.work = Work(endpoint, request, encoding)
-            self._waiting[number] = exchange
+            self._number = ticket.number = number = self._number + 1
+            exchange.work = (endpoint, asked, encoding)
+            waiting[number] = exchange
             try:
-                endpoint.submit(
-                    Ticket(
-                        number,
-                        request.rows,
-                        arrived,
-                        request.inputs,
-                        request.shapes,
-                        request.key,
-                        request.timeout_ns,
-                    )
-                )
-            except RequestError:
-                del self._waiting[number]
-                raise
+                endpoint.submit(ticket)
+            except RequestError as exc:
+                del waiting[number]
+                return refusal(exc, asked.request_id)
         except RequestError as exc:
-            return refusal(exc, request_id)
+            return refusal(exc, reading.request_id if reading else "")
         except Exception:
             _LOG.exception("model %s: a request could not be read", endpoint.plan.name)
             return error_reply(500, "internal error, see the server's log")
@@ -136,7 +116,7 @@ class InferService:
         exchanges = [pop(number) for number in answer.numbers]
         if answer.error is not None:
             for exchange in exchanges:
-                exchange.reply = refusal(answer.error, exchange.work.request.request_id)
+                exchange.reply = refusal(answer.error, exchange.work[1].request_id)
         else:
             self._write(answer, exchanges)
         connections: dict[Connection, None] = dict.fromkeys([exchange.connection for exchange in exchanges])
@@ -144,23 +124,23 @@ class InferService:
             connection.completed()
 
     def _write(self, answer: Answer, exchanges: list[Exchange]) -> None:
-        responses = BatchResponses(exchanges[0].work.endpoint.plan, answer)
+        responses = BatchResponses(exchanges[0].work[0].plan, answer)
         start = 0
         for exchange, rows in zip(exchanges, answer.rows, strict=True):
             stop = start + rows
             work: Work = exchange.work
-            request = work.request
+            endpoint, asked, encoding = work
             try:
-                if work.encoding:
-                    exchange.reply = _compressed(responses, start, stop, work)
-                elif request.wanted is None:
-                    exchange.reply = json_reply(responses.json(start, stop, request.request_id))
+                if encoding:
+                    exchange.reply = _compressed(responses, start, stop, asked, encoding)
+                elif asked.wanted is None:
+                    exchange.reply = json_reply(responses.json(start, stop, asked.request_id))
                 else:
                     exchange.reply = tensor_reply(
-                        *responses.mixed(start, stop, request.request_id, request.wanted)
+                        *responses.mixed(start, stop, asked.request_id, asked.wanted)
                     )
             except Exception:
-                _LOG.exception("model %s: a response could not be written", work.endpoint.plan.name)
+                _LOG.exception("model %s: a response could not be written", endpoint.plan.name)
                 exchange.reply = error_reply(500, "internal error, see the server's log")
             start = stop
 
@@ -188,14 +168,13 @@ def header_length(headers: dict[bytes, bytes], body_length: int) -> int | None:
     return length
 
 
-def _compressed(responses: BatchResponses, start: int, stop: int, work: Work) -> bytes:
-    request = work.request
-    if request.wanted is None:
-        header, blobs = responses.json(start, stop, request.request_id), list[bytes]()
+def _compressed(responses: BatchResponses, start: int, stop: int, asked: Asked, encoding: bytes) -> bytes:
+    if asked.wanted is None:
+        header, blobs = responses.json(start, stop, asked.request_id), list[bytes]()
     else:
-        header, blobs = responses.mixed(start, stop, request.request_id, request.wanted)
-    body = compress(b"".join((header, *blobs)), work.encoding)
-    extra = b"Content-Encoding: %b\r\n" % work.encoding
+        header, blobs = responses.mixed(start, stop, asked.request_id, asked.wanted)
+    body = compress(b"".join((header, *blobs)), encoding)
+    extra = b"Content-Encoding: %b\r\n" % encoding
     if any(blobs):
         extra += b"Inference-Header-Content-Length: %d\r\n" % len(header)
         return reply(200, body, b"application/octet-stream", extra)

@@ -37,16 +37,16 @@ class Exchange:
         work: What the application keeps with the request.
     """
 
-    __slots__ = ("close", "connection", "head_only", "keep", "plain", "reply", "work")
+    # Class attributes, so that an exchange costs one assignment; few are ever given another value.
+    reply: bytes | None = None
+    plain = True
+    close = False
+    keep = False
+    head_only = False
+    work: Any = None
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.reply: bytes | None = None
-        self.plain = True
-        self.close = False
-        self.keep = False
-        self.head_only = False
-        self.work: Any = None
 
     def bytes_to_write(self) -> bytes:
         """The answer with what the connection's state asks for."""

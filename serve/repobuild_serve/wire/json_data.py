@@ -10,8 +10,6 @@ from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.access import accepts, checked, wrong_kind
 from repobuild_serve.wire.strings import pack
 
-_KINDS = {"Q": "unsigned-integer", "q": "signed-integer", "f": "double", "d": "double"}
-
 
 def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) -> bytes:
     """Pack a ``data`` array.
@@ -39,14 +37,20 @@ def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) 
         if any(type(value) is not bool for value in flat):
             raise wrong_kind("data", "boolean")
         return bytes(flat)
-    kind = _KINDS[datatype.typecode]
+    kind = _kind(datatype)
     for value in flat:
         if not accepts(value, kind):
             raise wrong_kind("data", kind)
     if kind == "double":
-        return _pack_floats(flat, datatype.typecode)
+        return _pack_floats(flat, datatype.code)
     mask = (1 << 8 * datatype.size) - 1
     return b"".join((value & mask).to_bytes(datatype.size, "little") for value in flat)
+
+
+def _kind(datatype: DataType) -> str:
+    if datatype.wire.startswith("FP"):
+        return "double"
+    return "unsigned-integer" if datatype.wire.startswith("U") else "signed-integer"
 
 
 def _flatten(data: list[Any]) -> list[Any]:
@@ -73,14 +77,14 @@ def _check_count(got: int, count: int) -> None:
         )
 
 
-def _pack_floats(values: list[Any], typecode: str) -> bytes:
+def _pack_floats(values: list[Any], code: str) -> bytes:
     packed = bytearray()
     for value in values:
         number = _double(value)
         try:
-            packed += struct.pack("<" + typecode, number)
+            packed += struct.pack("<" + code, number)
         except OverflowError:
-            packed += struct.pack("<" + typecode, float("inf") if number > 0 else float("-inf"))
+            packed += struct.pack("<" + code, float("inf") if number > 0 else float("-inf"))
     return bytes(packed)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from repobuild_serve.core.ticket import Buffer
+from repobuild_serve.core.ticket import Buffer, Ticket
 from repobuild_serve.datatypes import BY_WIRE_NAME, DataType
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.access import checked, member, optional
@@ -19,7 +19,7 @@ from repobuild_serve.wire.parameters import (
     unknown_region,
     wanted_outputs,
 )
-from repobuild_serve.wire.plan import BinaryLayout, InferPlan, InferRequest, Shape
+from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Shape
 from repobuild_serve.wire.strings import count_strings, pack
 
 _SOURCES = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
@@ -38,14 +38,20 @@ class _Item:
 
 @dataclass(slots=True)
 class Reading:
-    """A request being read; ``request_id`` is known as soon as the text has been parsed."""
+    """A request being read.
 
+    Attributes:
+        arrived: ``time.monotonic_ns()`` at its arrival.
+        request_id: The client's id, as soon as the text has been parsed.
+    """
+
+    arrived: int
     request_id: str = ""
 
 
 def read_request(
-    plan: InferPlan, body: bytes, header_length: int | None, reading: Reading, tail_limit: int
-) -> InferRequest:
+    plan: InferPlan, body: bytes, header_length: int | None, reading: Reading, size_limit: int
+) -> Parsed:
     """Read an inference request.
 
     Args:
@@ -53,17 +59,17 @@ def read_request(
         body: The whole uncompressed body.
         header_length: Length of the JSON part; None if the header was absent and all of the body is JSON; 0 for a
             raw binary request.
-        reading: Gets the request id, so that errors can name it.
-        tail_limit: Largest JSON part or raw body in bytes.
+        reading: Knows when the request arrived; gets the request id, so that errors can name it.
+        size_limit: Largest JSON part or raw body in bytes.
 
     Raises:
         RequestError: Any of E6 to E35 of the Triton contract.
     """
     if header_length == 0 or not body:
-        _check_size(len(body), tail_limit)
-        return _raw_request(plan, body)
+        _check_size(len(body), size_limit)
+        return _raw_request(plan, body, reading.arrived)
     header = body if header_length is None else body[:header_length]
-    _check_size(len(header), tail_limit)
+    _check_size(len(header), size_limit)
     document = load_json(header)
     if not isinstance(document, dict):
         raise RequestError(
@@ -79,38 +85,33 @@ def read_request(
     if wanted is None:
         _check_json_outputs(plan)
     ordered, shapes = _check_against_model(plan, items)
-    request = InferRequest(
-        rows=shapes[0].rows if shapes else 1,
+    asked = ALL_AS_JSON if wanted is None and not request_id else Asked(request_id, wanted)
+    ticket = Ticket(
+        number=0,
+        rows=shapes[0].rows,
+        arrived=reading.arrived,
         inputs=[item.buffer for item in ordered],
         shapes=[shape.dims for shape in shapes],
         key=plan.key(shapes),
-        request_id=request_id,
-        wanted=wanted,
         timeout_ns=parameters.timeout_ns,
     )
     spans = [item.span for item in ordered if item.span is not None and item.datatype.size]
     if header_length and len(spans) == len(ordered):
-        empty = InferRequest(
-            request.rows, (), request.shapes, request.key, request_id, wanted, parameters.timeout_ns
+        layout = BinaryLayout(
+            ticket.rows, ticket.shapes, ticket.key, ticket.timeout_ns, asked, spans, len(tail)
         )
-        plan.remember_layout(bytes(header), BinaryLayout(empty, spans, len(tail)))
-    return request
+        plan.remember_layout(bytes(header), layout)
+    return ticket, asked
 
 
-def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int) -> InferRequest | None:
-    """Read a binary request whose JSON part was met before; None if its blobs have another length."""
+def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int, arrived: int) -> Parsed | None:
+    """Read a binary request whose JSON part was met before; None if its blobs have another length altogether."""
     if len(body) - header_length != layout.tail:
         return None
-    request = layout.request
-    view = memoryview(body)
-    return InferRequest(
-        request.rows,
-        [view[header_length + start : header_length + stop] for start, stop in layout.spans],
-        request.shapes,
-        request.key,
-        "",
-        request.wanted,
-        request.timeout_ns,
+    inputs = [body[header_length + start : header_length + stop] for start, stop in layout.spans]
+    return (
+        Ticket(0, layout.rows, arrived, inputs, layout.shapes, layout.key, layout.timeout_ns),
+        layout.asked,
     )
 
 
@@ -269,7 +270,7 @@ def _check_content(plan: InferPlan, item: _Item, shape: Shape) -> None:
         )
 
 
-def _raw_request(plan: InferPlan, body: bytes) -> InferRequest:
+def _raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
     """A body that is one tensor and nothing else (Triton contract, raw binary request)."""
     if len(plan.inputs) != 1:
         raise RequestError(
@@ -285,7 +286,9 @@ def _raw_request(plan: InferPlan, body: bytes) -> InferRequest:
                 f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
             )
         shape = plan.shape(0, [*lead, 1])
-        return InferRequest(1, [pack([body])], [shape.dims], plan.key([shape]), wanted=plan.all_binary)
+        return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
+            "", plan.all_binary
+        )
     fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
     if config.dims.count(-1) > 1:
         raise RequestError(
@@ -301,4 +304,4 @@ def _raw_request(plan: InferPlan, body: bytes) -> InferRequest:
             tagged=True,
         )
     shape = plan.shape(0, dims)
-    return InferRequest(shape.rows, [body], [shape.dims], plan.key([shape]), wanted=plan.all_binary)
+    return Ticket(0, shape.rows, arrived, [body], [shape.dims], plan.key([shape])), Asked("", plan.all_binary)

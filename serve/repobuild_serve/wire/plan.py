@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Hashable, Sequence
+import struct
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from repobuild_serve.config.settings import ModelSettings, TensorConfig
 from repobuild_serve.core.execution import fits
-from repobuild_serve.core.ticket import Buffer
+from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import RequestError
 
 _REMEMBERED = 1024
+_LONGEST_HEADER = 4096
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
     "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
@@ -30,6 +31,8 @@ class Shape:
         count: Number of elements.
         size: Bytes of the packed tensor; 0 for BYTES, whose elements vary.
         key: Part of the ticket's key: equal for requests that may share a batch.
+        pack: From ``count`` numbers to the packed tensor; raises if one is no number of the type, or there are more
+            or fewer. Only for types that have a ``code``.
     """
 
     rows: int
@@ -37,6 +40,7 @@ class Shape:
     count: int
     size: int
     key: Hashable
+    pack: Callable[..., bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,44 +58,53 @@ class Wanted:
     classes: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class InferRequest:
-    """A request that passed all checks. Not frozen only because frozen ones take three times as long to make.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a client wants its answer.
 
     Attributes:
-        rows: Batch rows.
-        inputs: Packed tensors in config order.
-        shapes: Their shapes without the batch dim.
-        key: What requests of one batch have in common; None where all shapes are fixed.
         request_id: The client's id; empty if none.
         wanted: Outputs to send, in model order; None sends all as JSON.
-        timeout_ns: Queue time-out asked for; 0 is none.
     """
 
-    rows: int
-    inputs: Sequence[Buffer]
-    shapes: Sequence[tuple[int, ...]]
-    key: Hashable = None
     request_id: str = ""
     wanted: tuple[Wanted, ...] | None = None
-    timeout_ns: int = 0
+
+
+ALL_AS_JSON = Asked()
+Parsed = tuple[Ticket, Asked]
+"""A request that passed all checks. The ticket's number is set when it is submitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryLayout:
-    """What a JSON part whose tensors all follow as blobs says; it is the same for every request that repeats it."""
+    """What a JSON part says whose tensors all follow as blobs; it is the same for every request that repeats it.
 
-    request: InferRequest
+    Attributes:
+        rows: Batch rows.
+        shapes: Shape of each input without the batch dim.
+        key: The ticket's key.
+        timeout_ns: Queue time-out asked for.
+        asked: How the answer is wanted.
+        spans: Where each input's blob starts and stops behind the JSON part, in config order.
+        tail: Bytes behind the JSON part.
+    """
+
+    rows: int
+    shapes: Sequence[tuple[int, ...]]
+    key: Hashable
+    timeout_ns: int
+    asked: Asked
     spans: Sequence[tuple[int, int]]
     tail: int
 
 
 @dataclass(slots=True)
 class InputPlan:
-    """One input: its config and the shapes seen so far, by their packed 64-bit dims."""
+    """One input: its config and the valid shapes seen so far, by the dims on the wire."""
 
     config: TensorConfig
-    shapes: dict[bytes, Shape] = field(default_factory=dict)
+    shapes: dict[tuple[int, ...], Shape] = field(default_factory=dict)
 
 
 class InferPlan:
@@ -111,7 +124,7 @@ class InferPlan:
 
     def remember_layout(self, header: bytes, layout: BinaryLayout) -> None:
         """Keep what a JSON part means; the memory is bounded."""
-        if len(header) > 4096 or layout.request.request_id:
+        if len(header) > _LONGEST_HEADER or layout.asked.request_id:
             return
         if len(self.layouts) >= _REMEMBERED:
             self.layouts.clear()
@@ -158,11 +171,16 @@ class InferPlan:
                 tagged=True,
             )
         shape = Shape(
-            rows, inner, rows * count, rows * count * config.datatype.size, inner if config.variable else None
+            rows=rows,
+            dims=inner,
+            count=rows * count,
+            size=rows * count * config.datatype.size,
+            key=inner if config.variable else None,
+            pack=struct.Struct(f"<{rows * count}{config.datatype.code or 's'}").pack,
         )
         if len(plan.shapes) >= _REMEMBERED:
             plan.shapes.clear()
-        plan.shapes[array("q", dims).tobytes()] = shape
+        plan.shapes[tuple(dims)] = shape
         return shape
 
     def key(self, shapes: Sequence[Shape]) -> Hashable:

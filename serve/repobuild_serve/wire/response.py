@@ -44,15 +44,15 @@ class BatchResponses:
         frame = self._frames.get(rows)
         if frame is None:
             frame = self._frames[rows] = self._frame(rows)
-        pieces = [frame[0]]
+        opening = _with_id(request_id, frame[0]) if request_id else frame[0]
+        if len(frame) == 2:
+            column = self._columns[0] or self._column(0)
+            return opening + (column[start] if rows == 1 else b",".join(column[start:stop])) + frame[1]
+        pieces = [opening]
         for index, closing in enumerate(frame[1:]):
-            column = self._columns[index]
-            if column is None:
-                column = self._column(index)
+            column = self._columns[index] or self._column(index)
             pieces.append(column[start] if rows == 1 else b",".join(column[start:stop]))
             pieces.append(closing)
-        if request_id:
-            pieces[0] = _with_id(request_id, pieces[0])
         return b"".join(pieces)
 
     def mixed(
