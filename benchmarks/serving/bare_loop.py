@@ -1,6 +1,7 @@
 """The floor of the comparison: an asyncio.Protocol that knows one model and checks nothing.
 
-uvloop, httptools and orjson, a list of waiting requests, one run per 32 of them or after 5 ms, on the loop's thread.
+uvloop, httptools and orjson, a list of waiting requests, one run per 32 of them or after 5 ms, on the loop's
+thread.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Batcher:
         self.timer: asyncio.TimerHandle | None = None
 
     def add(self, transport: asyncio.Transport, row: list[float]) -> None:
+        """Queue a row, and run if the batch is full."""
         self.waiting.append((transport, row))
         if len(self.waiting) >= MAX_BATCH:
             self.run()
@@ -39,6 +41,7 @@ class Batcher:
             self.timer = asyncio.get_running_loop().call_later(MAX_WAIT, self.run)
 
     def run(self) -> None:
+        """Run what waits, and answer it."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -63,29 +66,37 @@ class Protocol(asyncio.Protocol):
         self.body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop when a client has connected."""
         self.transport = transport
         self.parser = httptools.HttpRequestParser(self)
 
     def data_received(self, data: bytes) -> None:
+        """Called with what the client sent."""
         self.parser.feed_data(data)
 
     def on_body(self, body: bytes) -> None:
+        """Called with each piece of a body."""
         self.body += body
 
     def on_message_complete(self) -> None:
+        """Called at the end of a request."""
         item = orjson.loads(self.body)["inputs"][0]
         self.body = b""
         self.batcher.add(self.transport, item["data"][0])  # type: ignore[arg-type]
+
+
+def announce(port_file: str, port: int) -> None:
+    """Write the port where the benchmark looks for it."""
+    temporary = Path(port_file + ".new")
+    temporary.write_text(json.dumps({"http": port, "pid": os.getpid()}), encoding="utf-8")
+    temporary.replace(port_file)
 
 
 async def main(model: str, port_file: str) -> None:
     loop = asyncio.get_running_loop()
     batcher = Batcher(model)
     server = await loop.create_server(lambda: Protocol(batcher), "127.0.0.1", 0, backlog=1024)
-    port = server.sockets[0].getsockname()[1]
-    temporary = Path(port_file + ".new")
-    temporary.write_text(json.dumps({"http": port, "pid": os.getpid()}), encoding="utf-8")
-    temporary.replace(port_file)
+    announce(port_file, server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 

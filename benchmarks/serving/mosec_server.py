@@ -23,13 +23,16 @@ class RiskModel(Worker):
         )
 
     def deserialize(self, data: bytes) -> Any:
+        """The row of a request."""
         return orjson.loads(data)["inputs"][0]["data"][0]
 
     def serialize(self, data: Any) -> bytes:
+        """The response to one request."""
         output = {"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 1], "data": data}
         return orjson.dumps({"model_name": "risk_model", "model_version": "1", "outputs": [output]})
 
     def forward(self, data: list[list[float]]) -> list[list[float]]:
+        """Run a batch."""
         rows = np.array(data, dtype=np.float32)
         return self.session.run(["OUTPUT0"], {"INPUT0": rows})[0].tolist()
 

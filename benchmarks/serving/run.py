@@ -1,13 +1,14 @@
 """Throughput of the bundled server against mosec and a bare loop, side by side on this machine.
 
-Rounds are interleaved: each round measures every server once, so that a slow minute hits all of them; the table shows
-medians. A server that answers wrongly is not measured. ``python benchmarks/serving/run.py --help`` lists the options.
+Rounds are interleaved: each round measures every server once, so that a slow minute hits all of them; the
+table shows medians. A server that answers wrongly is not measured. ``python benchmarks/serving/run.py
+--help`` lists the options.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -28,13 +29,13 @@ from typing import Any
 
 import onnxruntime
 import psutil
-
 from model import ROW, write_repository
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "serving.json"
 JSON_BODY = json.dumps(
-    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [ROW]}]}, separators=(",", ":")
+    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [ROW]}]},
+    separators=(",", ":"),
 ).encode()
 BINARY_HEADER = json.dumps(
     {
@@ -58,6 +59,7 @@ class Contender:
     binary: bool = False
 
     def request(self) -> tuple[bytes, dict[str, str]]:
+        """Body and headers of the request that is measured."""
         if not self.binary:
             return JSON_BODY, {"Content-Type": "application/json"}
         return BINARY_BODY, {
@@ -66,6 +68,7 @@ class Contender:
         }
 
     def answer(self) -> float:
+        """Ask once; the value that came back."""
         body, headers = self.request()
         with urllib.request.urlopen(urllib.request.Request(self.url, body, headers), timeout=10) as response:
             content = response.read()
@@ -75,6 +78,7 @@ class Contender:
         return float(json.loads(content)["outputs"][0]["data"][0])
 
     def processes(self) -> list[psutil.Process]:
+        """All processes of the server."""
         parent = psutil.Process(self.process.pid)
         return [parent, *parent.children(recursive=True)]
 
@@ -116,10 +120,20 @@ def start_mosec(model: Path) -> Contender:
             return contender
 
 
-def measure(contender: Contender, scripts: dict[bool, Path], seconds: int, connections: int) -> dict[str, float]:
+def measure(
+    contender: Contender, scripts: dict[bool, Path], seconds: int, connections: int
+) -> dict[str, float]:
     """One run of wrk."""
     before = sum(sum(p.cpu_times()[:2]) for p in contender.processes())
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(scripts[contender.binary])]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--latency",
+        "-s",
+        str(scripts[contender.binary]),
+    ]
     text = subprocess.run([*command, contender.url], capture_output=True, text=True, check=True).stdout
     spent = sum(sum(p.cpu_times()[:2]) for p in contender.processes()) - before
     if "Non-2xx" in text or "Socket errors" in text:
@@ -199,7 +213,8 @@ def report(results: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, fl
 
 
 def show(table: dict[str, dict[str, float]]) -> None:
-    print(f"{'':16}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'x mosec':>9}{'x bare':>9}{'CPU us':>9}{'RSS MiB':>9}")
+    titles = ("req/s", "p50 ms", "p99 ms", "x mosec", "x bare", "CPU us", "RSS MiB")
+    print(" " * 16 + "".join(f"{title:>9}" for title in titles))
     for name, row in table.items():
         print(
             f"{name:16}{row['requests_per_second']:9.0f}{row['p50_ms']:9.2f}{row['p99_ms']:9.2f}"
@@ -264,7 +279,7 @@ def stop(contenders: list[Contender]) -> None:
 
 def document(options: argparse.Namespace, table: Any, results: Any) -> dict[str, Any]:
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": {"cores": os.cpu_count(), "architecture": platform.machine()},
         "python": platform.python_version(),
         "rounds": options.rounds,

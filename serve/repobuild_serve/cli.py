@@ -20,8 +20,9 @@ _TRITON_BOOLEAN = re.compile(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server with these arguments; the exit status.
 
-    0 after a graceful stop, 1 if the exit time-out expired, 2 wrong usage, 3 the repository is missing or a model
-    failed to load, 7 the environment lacks something (package, port, permission), 70 a bug of this program.
+    0 after a graceful stop, 1 if the exit time-out expired, 2 wrong usage, 3 the repository is missing or a
+    model failed to load, 7 the environment lacks something (package, port, permission), 70 a bug of this
+    program.
     """
     arguments = [_own_spelling(word) for word in (sys.argv[1:] if argv is None else argv)]
     try:

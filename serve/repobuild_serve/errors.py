@@ -60,6 +60,11 @@ class RequestError(ServeError):
         return f"[request id: {request_id or '<id_unknown>'}] {self.text}" if self.tagged else self.text
 
 
+def queue_full() -> RequestError:
+    """The error for a request that is not taken because too many wait (E26 of the Triton contract)."""
+    return RequestError("Exceeds maximum queue size", Code.UNAVAILABLE, tagged=True)
+
+
 class ConfigError(ServeError):
     """Raised when a model folder or its config.pbtxt is not usable; the model is not tracked."""
 

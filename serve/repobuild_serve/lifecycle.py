@@ -163,7 +163,8 @@ def parse_version(text: str) -> int:
     number = int(text) if len(text) <= 19 else 1 << 63
     if number >= 1 << 63:
         raise RequestError(
-            f"failed to get model version from specified version string '{text}' (details: stol), version should be "
+            f"failed to get model version from specified version string '{text}' (details: stol), version "
+            "should be "
             "an integral value > 0",
             plain=True,
         )

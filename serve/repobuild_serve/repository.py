@@ -1,4 +1,4 @@
-"""Reading a model repository from disk: folders, versions, configs (Triton contract, config.pbtxt and versions)."""
+"""Reading a model repository from disk: folders, versions and configs (Triton contract)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model_folders(repository: Path) -> list[Path]:
         raise StartError(
             "repository-missing",
             f"the model repository {what}: {repository}",
-            hint="give the folder that holds one folder per model, for instance the one repobuild convert wrote",
+            hint="give the folder that holds one folder per model, as repobuild convert writes it",
             exit_code=3,
         )
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -105,6 +106,9 @@ class Server:
         if self._stop.is_set():
             return 0
         self._models.start(loop, self._infer.deliver)
+        # What is loaded stays; the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
         try:
             await self._open_ports()
             sweeper = loop.create_task(self._sweep())

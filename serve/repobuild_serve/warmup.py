@@ -67,7 +67,8 @@ def _missing(settings: ModelSettings, sample: WarmupSample) -> LoadError:
     missing = [config.name for config in settings.inputs if config.name not in names]
     got, lacking = (",".join(f"'{name}'" for name in group) for group in (names, missing))
     return LoadError(
-        f"expected {len(settings.inputs)} inputs but got {len(names)} inputs for model '{settings.name}'. Got input(s) "
+        f"expected {len(settings.inputs)} inputs but got {len(names)} inputs for model '{settings.name}'. "
+        "Got input(s) "
         f"[{got}], but missing required input(s) [{lacking}]. Please provide all required input(s)."
     )
 
@@ -111,7 +112,8 @@ def _file(folder: Path, item: WarmupInput, count: int) -> bytes:
     if item.datatype.size:
         if len(data) != count * item.datatype.size:
             raise LoadError(
-                f"warmup setting expects {count * item.datatype.size} bytes in the file of input '{item.name}', "
+                f"warmup setting expects {count * item.datatype.size} bytes in the file of input "
+                f"'{item.name}', "
                 f"but {path} has {len(data)}"
             )
     else:

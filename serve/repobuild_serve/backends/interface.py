@@ -1,8 +1,8 @@
 """The seam between the server and what runs a model.
 
-A backend is found by the ``backend`` name of config.pbtxt: the built-in table of ``repobuild_serve.backends.table``
-first, then the entry-point group ``repobuild_serve.backends``, whose entries are callables without arguments that
-return a ``Backend``.
+A backend is found by the ``backend`` name of config.pbtxt: the built-in table of
+``repobuild_serve.backends.table`` first, then the entry-point group ``repobuild_serve.backends``, whose
+entries are callables without arguments that return a ``Backend``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Instance(Protocol):
         """Run one batch.
 
         Args:
-            inputs: Array by input name. Shape ``[batch, *model_dims]``, or ``model_dims`` when the model does not
-                batch; BYTES are object arrays of ``bytes``. Arrays may be read-only.
+            inputs: Array by input name. Shape ``[batch, *model_dims]``, or ``model_dims`` when the model does
+                not batch; BYTES are object arrays of ``bytes``. Arrays may be read-only.
 
         Returns:
             One array per configured output, in config order; BYTES as object arrays of ``bytes`` or ``str``.

@@ -1,4 +1,4 @@
-"""Comparing an ONNX model's signature with its config, and deriving the config from it (Triton contract, auto-complete)."""
+"""An ONNX model's signature against its config, and the config from the signature."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _check_tensor(settings: ModelSettings, tensor: TensorConfig, found: Any, *, 
     provided = _ONNX_TYPES.get(found.type)
     if provided is None:
         raise LoadError(
-            f"unable to load model '{name}', tensor '{tensor.name}' has type {found.type}, which is no tensor of a known element type"
+            f"unable to load model '{name}', tensor '{tensor.name}' has type {found.type}, which is no "
+            "tensor of a known element type"
         )
     if provided != wanted:
         raise LoadError(
@@ -73,8 +74,10 @@ def _check_tensor(settings: ModelSettings, tensor: TensorConfig, found: Any, *, 
         return
     if settings.batched and has and has[0] != -1:
         raise LoadError(
-            f"model '{name}', tensor '{tensor.name}': for the model to support batching the shape should have at "
-            f"least 1 dimension and the first dimension must be -1; but shape expected by the model is {_dims(has)}"
+            f"model '{name}', tensor '{tensor.name}': for the model to support batching the shape should "
+            "have at "
+            "least 1 dimension and the first dimension must be -1; but shape expected by the model is "
+            f"{_dims(has)}"
         )
     fits = len(has) == len(wants) and all(
         model == config or (not exact and model == -1) for model, config in zip(has, wants, strict=True)
@@ -82,7 +85,8 @@ def _check_tensor(settings: ModelSettings, tensor: TensorConfig, found: Any, *, 
     if not fits:
         batch = " (with the batch dimension first)" if settings.batched else ""
         raise LoadError(
-            f"model '{name}', tensor '{tensor.name}': the model expects {len(has)} dimensions (shape {_dims(has)}) "
+            f"model '{name}', tensor '{tensor.name}': the model expects {len(has)} dimensions (shape "
+            f"{_dims(has)}) "
             f"but the model configuration specifies {len(wants)} dimensions{batch} (shape {_dims(wants)})"
         )
 

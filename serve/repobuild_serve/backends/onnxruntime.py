@@ -34,7 +34,7 @@ _GPU_PARAMETERS = (
 
 
 class OnnxRuntimeBackend:
-    """The ``onnxruntime`` backend: one inference session per instance (Triton contract, backend parameters)."""
+    """The ``onnxruntime`` backend: one session per instance (Triton contract, backend parameters)."""
 
     platform = "onnxruntime_onnx"
     default_filename = "model.onnx"

@@ -37,5 +37,6 @@ def backend_named(name: str) -> Backend:
     for entry in entry_points(group=_GROUP, name=name):
         return cast("Backend", entry.load()())
     raise LoadError(
-        f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
+        f"unable to find backend library for backend '{name}', try specifying runtime on the model "
+        "configuration."
     )

@@ -21,9 +21,9 @@ def complete_config(config: Any, default_count: int) -> None:
     for field in ("input_pinned_memory", "output_pinned_memory"):
         if not optimization.HasField(field):
             getattr(optimization, field).enable = True
-    if config.HasField("dynamic_batching") and not config.dynamic_batching.preferred_batch_size:
-        if config.max_batch_size > 0:
-            config.dynamic_batching.preferred_batch_size.append(config.max_batch_size)
+    batching = config.dynamic_batching if config.HasField("dynamic_batching") else None
+    if batching is not None and config.max_batch_size > 0 and not batching.preferred_batch_size:
+        batching.preferred_batch_size.append(config.max_batch_size)
     if not config.instance_group:
         group = config.instance_group.add()
         group.name = config.name
@@ -43,15 +43,18 @@ def resolve_instances(config: Any) -> None:
         kind = enum_name(group, "kind")
         if kind == "KIND_GPU":
             raise LoadError(
-                f"instance group {group.name} of model {config.name} has kind KIND_GPU but no GPUs are available"
+                f"instance group {group.name} of model {config.name} has kind KIND_GPU but no GPUs are "
+                "available"
             )
         if kind == "KIND_CPU" and group.gpus:
             raise LoadError(
-                f"instance group {group.name} of model {config.name} has kind KIND_CPU but specifies one or more GPUs"
+                f"instance group {group.name} of model {config.name} has kind KIND_CPU but specifies one "
+                "or more GPUs"
             )
         if group.profile:
             raise LoadError(
-                f"instance group {group.name} of model {config.name} and platform {config.platform} specifies "
+                f"instance group {group.name} of model {config.name} and platform {config.platform} "
+                "specifies "
                 "profile field which is only supported for TensorRT models"
             )
         if kind == "KIND_AUTO":

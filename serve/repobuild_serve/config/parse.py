@@ -13,7 +13,8 @@ def parse_config(path: Path) -> Any:
     """Parse a config.pbtxt into a ModelConfig message; a missing file is an empty message.
 
     Raises:
-        ConfigError: The file cannot be read or is not a ModelConfig in text format; the text has line and column.
+        ConfigError: The file cannot be read or is not a ModelConfig in text format; the text has line and
+            column.
     """
     config = model_config_class()()
     try:

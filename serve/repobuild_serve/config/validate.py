@@ -128,5 +128,6 @@ def _check_batching(config: Any) -> None:
         policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
         if any(enum_name(policy, "timeout_action") == "DELAY" for policy in policies):
             raise ConfigError(
-                f"Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
+                "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
+                f"{name}"
             )

@@ -40,8 +40,11 @@ class Executor:
     def execute(
         self, instance: Instance, instance_name: str, tickets: Sequence[Ticket], rows: int
     ) -> Outcome:
-        """Run ``tickets`` (``rows`` rows in all) as one batch. Never raises for what a model or request does wrong."""
+        """Run ``tickets``, ``rows`` rows in all, as one batch; what goes wrong is in the outcome."""
+        cpu = time.thread_time_ns()
         start = input_end = infer_end = time.monotonic_ns()
+        outputs: Sequence[OutputTensor] = ()
+        error: RequestError | None = None
         try:
             feed = {
                 item.name: self._gather(index, item, tickets, rows)
@@ -53,18 +56,13 @@ class Executor:
             outputs = self._outputs(arrays, rows)
         except RequestError as exc:
             error = exc
-        except Exception as exc:  # noqa: BLE001 - whatever a backend raises is told to its batch, and the server goes on
-            _LOG.exception(
-                "model %s: instance %s failed to run a batch of %d", self._settings.name, instance_name, rows
-            )
-            error = RequestError(
-                f"Failed to process the request(s) for model '{instance_name}', message: {type(exc).__name__}: {exc}",
-                Code.INTERNAL,
-                plain=True,
-            )
-        else:
-            return Outcome(Timing(start, input_end, infer_end, time.monotonic_ns()), outputs)
-        return Outcome(Timing(start, input_end, infer_end, time.monotonic_ns()), error=error)
+        except Exception as exc:  # noqa: BLE001 - whatever a backend raises is its batch's answer; the server goes on
+            name = self._settings.name
+            _LOG.exception("model %s: instance %s failed on a batch of %d rows", name, instance_name, rows)
+            text = f"Failed to process the request(s) for model '{instance_name}', message: "
+            error = RequestError(f"{text}{type(exc).__name__}: {exc}", Code.INTERNAL, plain=True)
+        end = time.monotonic_ns()
+        return Outcome(Timing(start, input_end, infer_end, end, time.thread_time_ns() - cpu), outputs, error)
 
     def _gather(
         self, index: int, item: TensorConfig, tickets: Sequence[Ticket], rows: int
@@ -118,7 +116,8 @@ class Executor:
             return OutputTensor(item.name, item.datatype, dims, None, pack_strings(array, rows))
         if array.dtype != item.datatype.numpy:
             raise _wrong(
-                f"model '{name}' returned {array.dtype} for output '{item.name}', expected {item.datatype.wire}"
+                f"model '{name}' returned {array.dtype} for output '{item.name}', expected "
+                f"{item.datatype.wire}"
             )
         width = array.size // rows if rows else 0
         return OutputTensor(item.name, item.datatype, dims, np.ascontiguousarray(array).reshape(rows, width))
@@ -132,7 +131,7 @@ def fits(dims: Sequence[int], pattern: Sequence[int]) -> bool:
 
 
 def substitute(source: Sequence[int], target: Sequence[int], actual: Sequence[int]) -> tuple[int, ...]:
-    """Carry the variable dims of ``actual``, a shape of pattern ``source``, over to pattern ``target`` in order."""
+    """Carry the variable dims of ``actual``, a shape of pattern ``source``, over to pattern ``target``."""
     variable = iter([dim for dim, want in zip(actual, source, strict=True) if want == -1])
     return tuple(next(variable) if want == -1 else want for want in target)
 

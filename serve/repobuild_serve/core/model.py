@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
+from repobuild_serve.scheduling.direct import DirectFormer
 from repobuild_serve.scheduling.forming import BatchFormer
-from repobuild_serve.scheduling.scheduler import DirectFormer, Former, Scheduler
+from repobuild_serve.scheduling.scheduler import Former, Scheduler
 from repobuild_serve.scheduling.workers import Worker
 
 

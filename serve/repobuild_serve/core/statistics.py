@@ -28,12 +28,13 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When an execution passed its stages, by ``time.monotonic_ns()``."""
+    """When an execution passed its stages, by ``time.monotonic_ns()``, and its processor time in ns."""
 
     start: int
     input_end: int
     infer_end: int
     end: int
+    cpu: int = 0
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class BatchCount:
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters of one model version. Written by the event loop's thread, and before it by the loading thread."""
+    """Counters of one model version, written by one thread at a time: first the loader's, then the loop's."""
 
     last_inference: int = 0
     inference_count: int = 0
@@ -64,7 +65,8 @@ class Statistics:
     def executed(self, rows: int, requests: int, waited_ns: int, timing: Timing) -> None:
         """Count one successful execution.
 
-        The compute times count in full for each request of the batch; so does the execution's batch size once.
+        The compute times count in full for each request of the batch; so does the execution's batch size
+        once.
 
         Args:
             rows: Total batch size.

@@ -1,8 +1,8 @@
 """The one interface between front ends and model schedulers.
 
-A front end turns a request into a ``Ticket`` and hands it to a model; the model hands ``Answer`` objects to the sink
-it was made with. Both carry numbers, strings and buffers only, no connection and no callback, so that a front end can
-live in another process than the models.
+A front end turns a request into a ``Ticket`` and hands it to a model; the model hands ``Answer`` objects to
+the sink it was made with. Both carry numbers, strings and buffers only, no connection and no callback, so
+that a front end can live in another process than the models.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Ticket:
         number: The front end's own number; it comes back in the answer.
         rows: Rows of the batch this request fills; 1 for a model that does not batch.
         arrived: ``time.monotonic_ns()`` at arrival.
-        inputs: One packed little-endian buffer per configured input, in config order; BYTES elements have a 4-byte
-            length in front.
+        inputs: One packed little-endian buffer per configured input, in config order; BYTES elements have a
+            4-byte length in front.
         shapes: Shape of each input without the batch dim, in the same order.
         key: Requests of unequal keys must not share a batch; None where shapes are fixed.
         timeout_ns: Queue time-out that the client asked for; 0 is none.

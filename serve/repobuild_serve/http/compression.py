@@ -34,14 +34,15 @@ def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
         return b""
     if len(result) > limit:
         raise RequestError(
-            f"Request JSON size of more than {limit} bytes exceeds the maximum allowed value of {limit} bytes. "
+            f"Request JSON size of more than {limit} bytes exceeds the maximum allowed value of {limit} "
+            "bytes. "
             "Use --http-max-input-size to increase the limit."
         )
     return result if complete and inflater.eof else b""
 
 
 def chosen_encoding(accept: bytes) -> bytes:
-    """The encoding for a response: the highest q among identity, gzip and deflate, the first named on a tie."""
+    """The encoding for a response: highest q of identity, gzip and deflate, the first named on a tie."""
     best, best_q = b"", 0.0
     for part in accept.split(b","):
         name, _, parameters = part.strip().partition(b";")

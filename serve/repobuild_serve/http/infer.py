@@ -7,7 +7,7 @@ import time
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.ticket import Answer
-from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
@@ -32,7 +32,7 @@ class Endpoint:
 
 
 Work = tuple[Endpoint, Asked, bytes]
-"""What is kept of a request while its model runs: the model, how the answer is wanted, and its content encoding."""
+"""What is kept of a request while its model runs: model, how the answer is wanted, its encoding."""
 
 
 class InferService:
@@ -94,7 +94,7 @@ class InferService:
             ticket, asked = parsed
             waiting = self._waiting
             if len(waiting) >= self._limits.queued_requests:
-                raise RequestError("Exceeds maximum queue size", Code.UNAVAILABLE, tagged=True)
+                return refusal(queue_full(), asked.request_id)
             self._number = ticket.number = number = self._number + 1
             exchange.work = (endpoint, asked, encoding)
             waiting[number] = exchange
@@ -105,7 +105,7 @@ class InferService:
                 return refusal(exc, asked.request_id)
         except RequestError as exc:
             return refusal(exc, reading.request_id if reading else "")
-        except Exception:
+        except Exception:  # noqa: BLE001 - a bug in reading must cost one request, not the connection's others
             _LOG.exception("model %s: a request could not be read", endpoint.plan.name)
             return error_reply(500, "internal error, see the server's log")
         return None
@@ -139,7 +139,7 @@ class InferService:
                     exchange.reply = tensor_reply(
                         *responses.mixed(start, stop, asked.request_id, asked.wanted)
                     )
-            except Exception:
+            except Exception:  # noqa: BLE001 - a bug in writing must cost one request, not its batch
                 _LOG.exception("model %s: a response could not be written", endpoint.plan.name)
                 exchange.reply = error_reply(500, "internal error, see the server's log")
             start = stop

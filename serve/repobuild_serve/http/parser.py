@@ -45,7 +45,7 @@ class BodyLimit(Protocol):
     """Tells how long the body of a request may be, from its target and headers."""
 
     def __call__(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
-        """Largest size in bytes, and the text for a body that is larger; ``{size}`` stands for its size if known."""
+        """Largest size in bytes, and the text for a larger body; ``{size}`` stands for its size."""
         ...
 
 

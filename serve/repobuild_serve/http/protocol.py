@@ -1,7 +1,8 @@
 """Connections: from bytes to requests and back, in order, bounded in memory and time.
 
-A request whose header bytes were met before on any connection, and led to an inference of a known length, skips the
-HTTP parser: the meaning of a header depends on nothing but its bytes. Everything else goes through ``RequestParser``.
+A request whose header bytes were met before on any connection, and led to an inference of a known length,
+skips the HTTP parser: the meaning of a header depends on nothing but its bytes. Everything else goes through
+``RequestParser``.
 """
 
 from __future__ import annotations
@@ -279,7 +280,7 @@ class Connection(asyncio.Protocol):
             self._backlog.clear()
         try:
             exchange.reply = self._host.application.respond(request, exchange)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a bug in a route must cost one request, not the server
             _LOG.exception(
                 "a request failed: %s %s", request.method.decode(), request.target[:200].decode("latin-1")
             )

@@ -2,8 +2,8 @@
 
 Pure bookkeeping: no clock, no loop, no threads. Every method is told the time, in nanoseconds.
 
-A batch that was formed but not yet picked up by an instance is *open* while it may still grow; the contract calls it
-the open payload.
+A batch that was formed but not yet picked up by an instance is *open* while it may still grow; the contract
+calls it the open payload.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class BatchFormer:
             idle: Instances without work.
 
         Returns:
-            When to call ``expire`` and ``form`` again at the latest; None if only a new request or a free instance
-            can change something.
+            When to call ``expire`` and ``form`` again at the latest; None if only a new request or a free
+            instance can change something.
         """
         due: int | None = None
         self._slots = self._may_form(idle)
@@ -154,7 +154,7 @@ class BatchFormer:
         return nearest if due is None else min(due, nearest)
 
     def take(self, now: int) -> Batch | None:
-        """Hand the next batch to an instance, merged with waiting open ones that are late (contract rule 7)."""
+        """Hand the next batch to an instance, merged with open ones that are late (contract rule 7)."""
         if not self.ready:
             return None
         batch = self.ready.popleft()

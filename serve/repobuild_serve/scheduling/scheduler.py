@@ -11,67 +11,47 @@ from typing import Protocol
 from repobuild_serve.core.execution import Outcome
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Answer, Sink, Ticket
-from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.scheduling.forming import Batch
+from repobuild_serve.scheduling.short_runs import ShortRuns
 from repobuild_serve.scheduling.timer import DeadlineTimer
 from repobuild_serve.scheduling.workers import Worker
 
 
 class Former(Protocol):
-    """What the scheduler needs of a queue: ``BatchFormer`` and ``DirectFormer`` have it."""
-
-    def __len__(self) -> int: ...
-    def pending(self) -> int: ...
-    def full(self) -> bool: ...
-    def enqueue(self, ticket: Ticket) -> bool: ...
-    def expire(self, now: int) -> list[Ticket]: ...
-    def form(self, now: int, idle: int) -> int | None: ...
-    def take(self, now: int) -> Batch | None: ...
-    def drain(self) -> list[Ticket]: ...
-
-
-class DirectFormer:
-    """The queue of a model without ``dynamic_batching``: one request is one execution, first come first served."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Ticket] = deque()
+    """The queue of a model and the rule by which batches are formed from it."""
 
     def __len__(self) -> int:
-        return len(self._queue)
+        """Requests that wait to be put into a batch."""
+        ...
 
     def pending(self) -> int:
-        """See ``BatchFormer.pending``."""
-        return len(self._queue)
+        """Requests that no instance has picked up."""
+        ...
 
     def full(self) -> bool:
-        """Never: only ``dynamic_batching`` has a queue limit of its own."""
-        return False
+        """Whether no further request may be queued."""
+        ...
 
     def enqueue(self, ticket: Ticket) -> bool:
-        """See ``BatchFormer.enqueue``."""
-        self._queue.append(ticket)
-        return True
+        """Append a request; whether ``form`` must be called."""
+        ...
 
     def expire(self, now: int) -> list[Ticket]:
-        """Nothing expires: only ``dynamic_batching`` has time-outs."""
-        return []
+        """Take out requests whose time in the queue is over; those to reject."""
+        ...
 
     def form(self, now: int, idle: int) -> int | None:
-        """Nothing to wait for."""
-        return None
+        """Form the batches that are due; when to call again at the latest."""
+        ...
 
     def take(self, now: int) -> Batch | None:
-        """See ``BatchFormer.take``."""
-        if not self._queue:
-            return None
-        ticket = self._queue.popleft()
-        return Batch([ticket], ticket.rows, open=False)
+        """The next batch for an idle instance."""
+        ...
 
     def drain(self) -> list[Ticket]:
-        """See ``BatchFormer.drain``."""
-        left = list(self._queue)
-        self._queue.clear()
-        return left
+        """Take out everything."""
+        ...
 
 
 class Scheduler:
@@ -96,13 +76,16 @@ class Scheduler:
         *,
         preserve_ordering: bool = False,
     ) -> None:
+        self._loop = loop
         self._former = former
         self._workers = workers
         self._idle = list(workers)
         self._statistics = statistics
         self._sink = sink
         self._timer = DeadlineTimer(loop, self._pump)
-        self._stopping = False
+        self._short = ShortRuns()
+        self._turn_due = False
+        self._stopping = self._closed = False
         self._order: deque[Batch] | None = deque() if preserve_ordering else None
         self._finished: dict[int, tuple[Batch, Outcome]] = {}
         for worker in workers:
@@ -122,9 +105,11 @@ class Scheduler:
                 tagged=True,
             )
         if former.full():
-            raise RequestError("Exceeds maximum queue size", Code.UNAVAILABLE, tagged=True)
-        if former.enqueue(ticket):
-            self._pump()
+            raise queue_full()
+        if former.enqueue(ticket) and not self._turn_due:
+            # At the end of this turn of the loop, so that what arrives in the same turn may share the batch.
+            self._turn_due = True
+            self._loop.call_soon(self._pump)
 
     def pending(self) -> int:
         """Requests that no instance has begun."""
@@ -140,7 +125,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop the threads and answer whatever still waits with an error."""
-        self._stopping = True
+        self._stopping = self._closed = True
         self._timer.close()
         left = self._former.drain()
         if left:
@@ -150,6 +135,8 @@ class Scheduler:
             worker.stop()
 
     def _pump(self) -> None:
+        """Reject what has expired, form what is due, and set instances to work."""
+        self._turn_due = False
         former, idle = self._former, self._idle
         now = time.monotonic_ns()
         expired = former.expire(now)
@@ -157,7 +144,15 @@ class Scheduler:
         while idle and (batch := former.take(now)) is not None:
             if self._order is not None:
                 self._order.append(batch)
-            idle.pop().submit(batch)
+            worker = idle.pop()
+            if self._short.allows(batch.tickets):
+                outcome = worker.run_here(batch.tickets, batch.rows)
+                idle.append(worker)
+                self._short.ran_here(outcome.timing)
+                self._finish(batch, outcome)
+                now = time.monotonic_ns()
+            else:
+                worker.submit(batch)
             wake = former.form(now, len(idle))
         self._timer.arm(wake)
         if expired:
@@ -174,9 +169,15 @@ class Scheduler:
         )
 
     def _done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
+        """Called when a worker's thread has run a batch."""
         self._idle.append(worker)
-        if not self._stopping or len(self._former):
+        self._short.ran_elsewhere(batch.tickets, outcome.timing)
+        if not self._closed:
             self._pump()
+        self._finish(batch, outcome)
+
+    def _finish(self, batch: Batch, outcome: Outcome) -> None:
+        """Deliver an outcome, in order if the model asks for that."""
         if self._order is None:
             self._deliver(batch, outcome)
             return

@@ -1,8 +1,8 @@
 """A timer that keeps microseconds.
 
-uvloop rounds its timers to whole milliseconds, so a queue delay of 500 us would take 1 to 2 ms. On Linux a timerfd,
-watched by the loop like a socket, has no such grain. Where the system has none, the loop's own timer is used and
-delays are rounded up to its grain.
+uvloop rounds its timers to whole milliseconds, so a queue delay of 500 us would take 1 to 2 ms. On Linux a
+timerfd, watched by the loop like a socket, has no such grain. Where the system has none, the loop's own timer
+is used and delays are rounded up to its grain.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class DeadlineTimer:
             loop.add_reader(self._fd, self._readable)
 
     def arm(self, deadline: int | None) -> None:
-        """Call back at ``deadline`` (``time.monotonic_ns()``) unless an earlier call is already due; None asks nothing.
+        """Call back at ``deadline`` (``time.monotonic_ns()``), or at an earlier one asked for before.
 
-        An earlier deadline that no longer matters costs one idle call, which is cheaper than to cancel it.
+        None asks for nothing. A deadline that no longer matters costs one idle call, which is cheaper than
+        to cancel it.
         """
         if deadline is None or (self._armed and self._armed <= deadline):
             return

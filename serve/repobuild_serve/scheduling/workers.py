@@ -32,7 +32,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run_here(self, tickets: Sequence[Ticket], rows: int) -> Outcome:
-        """Run a batch on the calling thread; only before ``start`` (warm-up)."""
+        """Run a batch on the calling thread; the worker must be idle."""
         return self._executor.execute(self._instance, self.name, tickets, rows)
 
     def start(self, loop: asyncio.AbstractEventLoop, done: Done) -> None:

@@ -1,4 +1,4 @@
-"""Typed access to members of a parsed JSON document, with Triton's error texts (E8, E9 of the Triton contract)."""
+"""Typed access to members of a JSON document, with Triton's error texts (E8, E9 of its contract)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classification extension: the largest values of an output as ``value:index[:label]`` (Triton contract)."""
+"""The classification extension: the largest values of an output as ``value:index[:label]``."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) 
     """
     if datatype.wire in {"FP16", "BF16"}:
         raise RequestError(
-            f"receiving {datatype.wire} data via JSON is not supported. Please use the binary data format for "
+            f"receiving {datatype.wire} data via JSON is not supported. Please use the binary data format "
+            "for "
             f"input {name}"
         )
     flat = _flatten(checked(data, "data", "array"))
@@ -100,12 +101,14 @@ def _pack_strings(flat: list[Any], count: int, name: str, model: str) -> bytes:
         checked(value, "data", "string")
     if len(flat) < count:
         raise RequestError(
-            f"expected {count} string elements for inference input '{name}' for model '{model}', got {len(flat)}",
+            f"expected {count} string elements for inference input '{name}' for model '{model}', got "
+            f"{len(flat)}",
             tagged=True,
         )
     if len(flat) > count:
         raise RequestError(
-            f"unexpected number of string elements {len(flat)} for inference input '{name}' for model '{model}', "
+            f"unexpected number of string elements {len(flat)} for inference input '{name}' for model "
+            f"'{model}', "
             f"expecting {count}",
             tagged=True,
         )

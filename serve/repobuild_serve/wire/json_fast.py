@@ -1,7 +1,7 @@
 """Reading the usual JSON request at the least cost.
 
-The functions made here accept only what they can check completely; whatever looks unusual, right or wrong, is left
-to ``wire.json_request``, which knows every case and every error text.
+The functions made here accept only what they can check completely; whatever looks unusual, right or wrong, is
+left to ``wire.json_request``, which knows every case and every error text.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def reader(plan: InferPlan) -> Reader:
     """Make the reading function of one model version.
 
     Returns:
-        A function from a request body and its time of arrival to the parsed request, or None if the body is not of
-        the usual form.
+        A function from a request body and its time of arrival to the parsed request, or None if the body is
+        not of the usual form.
     """
     readable = all(item.config.datatype.code for item in plan.inputs)
     if not readable or len(plan.inputs_by_name) != len(plan.inputs):
@@ -49,9 +49,9 @@ def _reader_of_one(plan: InferPlan) -> Reader:
     (item,) = plan.inputs
     name, wire, known = item.config.name, item.config.datatype.wire, item.shapes
     variable, loads = plan.variable, orjson.loads
-    # What stands before and after the data of a body is the same from one client and shape to the next. A body
-    # whose surroundings were read before needs only its data read: prefix + value + suffix is then a document of
-    # the same form, whatever the value.
+    # What stands before and after the data of a body is the same from one client and shape to the next. A
+    # body whose surroundings were read before needs only its data read: prefix + value + suffix is then a
+    # document of the same form, whatever the value.
     surroundings: dict[bytes, tuple[bytes, Shape]] = {}
 
     def read(body: bytes, arrived: int) -> Parsed | None:
@@ -164,7 +164,7 @@ def _dims(shape: list[int]) -> tuple[int, ...]:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Nested lists of the same depth everywhere as one list; anything else fails here or when it is packed."""
+    """Nested lists of equal depth as one list; anything else fails here or when it is packed."""
     for _ in range(_MAX_DEPTH):
         if type(data[0]) is not list:
             return data

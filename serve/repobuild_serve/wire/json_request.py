@@ -57,8 +57,8 @@ def read_request(
     Args:
         plan: The model it is for.
         body: The whole uncompressed body.
-        header_length: Length of the JSON part; None if the header was absent and all of the body is JSON; 0 for a
-            raw binary request.
+        header_length: Length of the JSON part; None if the header was absent and all of the body is JSON; 0
+            for a raw binary request.
         reading: Knows when the request arrived; gets the request id, so that errors can name it.
         size_limit: Largest JSON part or raw body in bytes.
 
@@ -105,7 +105,7 @@ def read_request(
 
 
 def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int, arrived: int) -> Parsed | None:
-    """Read a binary request whose JSON part was met before; None if its blobs have another length altogether."""
+    """Read a binary request whose JSON part was met before; None if its blobs have another length."""
     if len(body) - header_length != layout.tail:
         return None
     inputs = [body[header_length + start : header_length + stop] for start, stop in layout.spans]
@@ -149,7 +149,8 @@ def _read_items(inputs: list[Any], plan: InferPlan, tail: memoryview) -> tuple[l
         if position + size > len(tail):
             missing = position + size - len(tail)
             raise RequestError(
-                f"unexpected size for input '{name}', expecting {missing} additional bytes for model '{plan.name}'"
+                f"unexpected size for input '{name}', expecting {missing} additional bytes for model "
+                f"'{plan.name}'"
             )
         items.append(
             _Item(name, datatype, dims, tail[position : position + size], (position, position + size))
@@ -159,7 +160,7 @@ def _read_items(inputs: list[Any], plan: InferPlan, tail: memoryview) -> tuple[l
 
 
 def _source(entry: dict[str, Any]) -> tuple[int | None, Any]:
-    """Size of the blob if the data is binary, and the region if it is in shared memory; exactly one source is set."""
+    """The size of a binary blob or the region of shared memory; exactly one source of data is set."""
     parameters = entry.get("parameters", {})
     if not isinstance(parameters, dict):
         raise RequestError(
@@ -214,7 +215,8 @@ def _check_names(plan: InferPlan, given: dict[str, _Item]) -> None:
         listed = "[" + ",".join(f"'{name}'" for name in missing) + "]" if missing else " ]"
         got = "[" + ",".join(f"'{name}'" for name in given) + "]" if given else "[]"
         raise RequestError(
-            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{plan.name}'. Got input(s) {got}, "
+            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{plan.name}'. Got "
+            f"input(s) {got}, "
             f"but missing required input(s) {listed}. Please provide all required input(s).",
             tagged=True,
         )
@@ -246,19 +248,22 @@ def _check_content(plan: InferPlan, item: _Item, shape: Shape) -> None:
     if left and announced < 0:
         raise RequestError(
             f"incomplete string length indicator for inference input '{item.name}' for model '{plan.name}', "
-            f"expecting 4 bytes but only {left} bytes available. Please make sure the string length indicator is "
+            f"expecting 4 bytes but only {left} bytes available. Please make sure the string length "
+            "indicator is "
             "in one buffer.",
             tagged=True,
         )
     if announced >= 0 and (left or announced):
         raise RequestError(
-            f"incomplete string data for inference input '{item.name}', expecting string of length {announced} "
+            f"incomplete string data for inference input '{item.name}', expecting string of length "
+            f"{announced} "
             f"but only {left} bytes available",
             plain=True,
         )
     if count < shape.count:
         raise RequestError(
-            f"expected {shape.count} string elements for inference input '{item.name}' for model '{plan.name}', "
+            f"expected {shape.count} string elements for inference input '{item.name}' for model "
+            f"'{plan.name}', "
             f"got {count}",
             tagged=True,
         )
@@ -274,7 +279,8 @@ def _raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
     """A body that is one tensor and nothing else (Triton contract, raw binary request)."""
     if len(plan.inputs) != 1:
         raise RequestError(
-            f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} inputs in "
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} "
+            "inputs in "
             f"'{plan.name}' model configuration"
         )
     config = plan.settings.inputs[0]
@@ -292,7 +298,8 @@ def _raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
     fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
     if config.dims.count(-1) > 1:
         raise RequestError(
-            f"The shape of the raw input '{config.name}' can not be deduced because there are more than one variable-sized "
+            f"The shape of the raw input '{config.name}' can not be deduced because there are more than "
+            "one variable-sized "
             "dimension",
             Code.INVALID_ARG,
         )

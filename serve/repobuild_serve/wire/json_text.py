@@ -62,7 +62,7 @@ def _load_lenient(body: bytes) -> Any:
 
 
 def _load_bytes(body: bytes) -> Any:
-    """A text with strings that are not UTF-8; the odd bytes survive as surrogates and are written back as they were."""
+    """A text with strings that are not UTF-8: odd bytes become surrogates, written back as they were."""
     import json
 
     try:

@@ -48,7 +48,8 @@ def request_parameters(document: dict[str, Any]) -> RequestParameters:
                 checked(value, key, "unsigned-integer")
         elif key.startswith("triton_"):
             raise RequestError(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
+                "specified."
             )
         elif not isinstance(value, str | int | float):
             raise RequestError(

@@ -1,4 +1,4 @@
-"""What is worked out once per model version, so that a request costs little: names, shapes, response pieces."""
+"""What is worked out once per model version, so that a request costs little."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from repobuild_serve.errors import RequestError
 _REMEMBERED = 1024
 _LONGEST_HEADER = 4096
 _BATCH_NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
-    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting "
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+    "prepended to each "
+    "input shape. If you want to specify the full shape including the batch dim in your input dims "
+    "config, try setting "
     "max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 )
 
@@ -31,8 +33,8 @@ class Shape:
         count: Number of elements.
         size: Bytes of the packed tensor; 0 for BYTES, whose elements vary.
         key: Part of the ticket's key: equal for requests that may share a batch.
-        pack: From ``count`` numbers to the packed tensor; raises if one is no number of the type, or there are more
-            or fewer. Only for types that have a ``code``.
+        pack: From ``count`` numbers to the packed tensor; raises if one is no number of the type, or there
+            are more or fewer. Only for types that have a ``code``.
     """
 
     rows: int
@@ -78,7 +80,7 @@ Parsed = tuple[Ticket, Asked]
 
 @dataclass(frozen=True, slots=True)
 class BinaryLayout:
-    """What a JSON part says whose tensors all follow as blobs; it is the same for every request that repeats it.
+    """What a JSON part says whose tensors all follow as blobs; requests that repeat it mean the same.
 
     Attributes:
         rows: Batch rows.
@@ -147,7 +149,8 @@ class InferPlan:
         if settings.batched:
             if not dims:
                 raise RequestError(
-                    f"input '{config.name}' has no shape but model requires batch dimension for '{self.name}'",
+                    f"input '{config.name}' has no shape but model requires batch dimension for "
+                    f"'{self.name}'",
                     tagged=True,
                 )
             rows, inner = dims[0], tuple(dims[1:])

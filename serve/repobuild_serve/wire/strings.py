@@ -1,4 +1,4 @@
-"""BYTES elements in their packed form: a 4-byte little-endian length, then the bytes (Triton contract, binary extension)."""
+"""BYTES elements in their packed form: a 4-byte little-endian length, then the bytes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def count_strings(buffer: Any) -> tuple[int, int, int]:
     """Walk a packed buffer that may be malformed.
 
     Returns:
-        The number of whole elements; the bytes left over after them (0 if well-formed); and the length that the first
-        broken element announces, or -1 if its length word itself is cut.
+        The number of whole elements; the bytes left over after them (0 if well-formed); and the length that
+        the first broken element announces, or -1 if its length word itself is cut.
     """
     view = memoryview(buffer)
     count, position, end = 0, 0, len(view)

@@ -1,0 +1,71 @@
+"""Which batches are so short that handing them to another thread costs more than running them.
+
+A hand-over wakes a thread and passes the interpreter lock twice, some 100 us on a busy machine; a small
+tabular model runs a batch in 30 us. Such batches run on the loop's own thread. A model earns this by a streak
+of short runs, for inputs no larger than those of the streak, and one long run ends it for a good while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from repobuild_serve.core.statistics import Timing
+from repobuild_serve.core.ticket import Ticket
+
+SHORT_NS = 200_000
+"""Longest run that may hold up the loop."""
+STREAK = 64
+"""Short runs in a row before the first one on the loop's thread; doubles whenever one was long after all."""
+_LONGEST_STREAK = 1 << 16
+_FORGIVEN_AFTER = 4096
+_STALLS = 3
+
+
+class ShortRuns:
+    """Watches the runs of one model.
+
+    Processor time decides, as the time on the clock includes waiting for the interpreter lock and for the
+    processor. A model that waits for something else shows by the clock: no run of its streak is short, or
+    several runs on the loop's thread in a row are long.
+    """
+
+    def __init__(self) -> None:
+        self._needed = STREAK
+        self._streak = 0
+        self._size = 0
+        self._fastest = SHORT_NS
+        self._good = 0
+        self._stalls = 0
+
+    def allows(self, tickets: Sequence[Ticket]) -> bool:
+        """Whether a batch may run on the loop's thread."""
+        return self._streak >= self._needed and self._fastest < SHORT_NS and _size(tickets) <= self._size
+
+    def ran_elsewhere(self, tickets: Sequence[Ticket], timing: Timing) -> None:
+        """Learn from a run on an instance's thread."""
+        if timing.cpu > SHORT_NS:
+            self._start_over()
+            return
+        self._streak += 1
+        self._fastest = min(self._fastest, timing.end - timing.start)
+        self._size = max(self._size, _size(tickets))
+
+    def ran_here(self, timing: Timing) -> None:
+        """Learn from a run on the loop's thread."""
+        self._stalls = self._stalls + 1 if timing.end - timing.start > SHORT_NS else 0
+        if timing.cpu > SHORT_NS or self._stalls >= _STALLS:
+            self._needed = min(2 * self._needed, _LONGEST_STREAK)
+            self._start_over()
+            return
+        self._good += 1
+        if self._good >= _FORGIVEN_AFTER:
+            self._good = 0
+            self._needed = max(STREAK, self._needed // 2)
+
+    def _start_over(self) -> None:
+        self._streak = self._size = self._good = self._stalls = 0
+        self._fastest = SHORT_NS
+
+
+def _size(tickets: Sequence[Ticket]) -> int:
+    return sum([len(buffer) for ticket in tickets for buffer in ticket.inputs])
