@@ -74,6 +74,7 @@ CATALOG: Mapping[str, Meaning] = {
     "server-slow": Meaning(8, "The bundled server did not become ready in time. The repository is untouched."),
     "serving-invalid": Meaning(3, "serving: is not a Triton model configuration."),
     "serving-unfit": Meaning(3, "serving: asks for something that this model cannot have."),
+    "sklearn-missing": Meaning(7, "scikit-learn, joblib or skl2onnx is not installed. They come with repobuild[sklearn]."),
     "source-failed": Meaning(5, "Code of the model raised an error while it was loaded, exported or asked."),
     "source-untrusted": Meaning(6, "Loading the file runs code that it names, and neither --trust nor a pin vouches for it. The evidence lists what it would import; nothing was run."),
     "tolerance-unknown": Meaning(3, "tolerance: names an output that the model does not have."),

@@ -12,6 +12,7 @@ from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed
 from repobuild.export import Graph, export_graph
+from repobuild.interrupts import import_whole
 from repobuild.plugins import COMPILERS, RUNNERS
 from repobuild.report import Report
 from repobuild.samples import Samples, read_samples
@@ -23,6 +24,7 @@ from repobuild.watch import Silent, Watch, step
 
 TARGET = "onnxruntime"
 GOLDEN_ROWS = 64
+NATIVE = ("numpy", "onnx", "onnx.version_converter", "onnxruntime", "tritonclient.http.aio")
 
 
 def convert(order: Order, watch: Watch | None = None) -> Report:
@@ -58,6 +60,7 @@ def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
     """Vouch for the model, load it in its child process, and read the rows that fit it."""
     with step(ledger.watch, "load") as done:
         source.vouch(ledger.order.trust)
+        import_whole(NATIVE)
         model = source.describe(ledger.recipe)
         ledger.found_model(model)
         samples = read_samples(ledger.recipe, model.inputs)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.errors import Evidence, InputInvalid
+from repobuild.interrupts import import_whole
 
 
 def model_config(**fields: Any) -> Any:
     """A new ``inference.ModelConfig`` message."""
+    import_whole(["tritonclient.grpc.model_config_pb2"])
     from tritonclient.grpc import model_config_pb2
 
     return model_config_pb2.ModelConfig(**fields)

@@ -41,7 +41,9 @@ def repobuild_cli(capsys):
 def project(tmp_path):
     """Makes a folder with a model, samples and a recipe: ``project(estimator, X, max_batch_size=8)``."""
 
-    def make(estimator: Any, samples: Any, *, folder: str = "project", compress: Any = 0, **recipe: Any) -> Path:
+    def make(
+        estimator: Any, samples: Any, *, folder: str = "project", compress: Any = 0, **recipe: Any
+    ) -> Path:
         import joblib
         import numpy as np
 

@@ -28,8 +28,10 @@ from repobuild.emit.versions import (
 )
 from repobuild.emit.workshop import Workshop, locked
 from repobuild.errors import Evidence, VerificationFailed, from_oserror
+from repobuild.interrupts import deferred_interrupts
 
 JOURNAL = ".journal"
+FRESH_JOURNAL = ".journal.new"
 Kind = Literal["new-model", "new-version", "new-config"]
 
 
@@ -79,14 +81,11 @@ def commit(shop: Workshop, model: str, staged_version: int, seen: Existing | Non
         EnvironmentLacking: The file system refuses; the repository is as it was.
     """
     try:
-        with locked(shop.state):
+        with deferred_interrupts(), locked(shop.state):
             return _commit_locked(shop, model, staged_version, seen)
     except OSError as problem:
         recover(shop)
         raise from_oserror(problem, "writing into the repository") from problem
-    except KeyboardInterrupt:
-        recover(shop)
-        raise
 
 
 def recover(shop: Workshop) -> None:
@@ -109,6 +108,7 @@ def settle(repository: Path, state: Path) -> None:
     Raises:
         OSError: The file system refuses.
     """
+    (state / FRESH_JOURNAL).unlink(missing_ok=True)
     try:
         data = json.loads((state / JOURNAL).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -243,7 +243,7 @@ def _new_files(shop: Workshop, model: str) -> tuple[str, ...]:
 
 
 def _write_journal(state: Path, step: Step) -> None:
-    fresh = state / f"{JOURNAL}.new"
+    fresh = state / FRESH_JOURNAL
     with fresh.open("w", encoding="utf-8") as stream:
         json.dump(_plain(step), stream)
         stream.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 import warnings
 import zlib
@@ -57,8 +58,10 @@ class SklearnModel:
 
         Raises:
             InputInvalid: The file is damaged or holds no estimator.
-            EnvironmentLacking: It needs a package or class that is not installed here.
+            EnvironmentLacking: scikit-learn, skl2onnx, or a package or class that the file needs is not
+                installed here.
         """
+        _require_packages(given)
         import joblib
 
         try:
@@ -278,6 +281,17 @@ def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
     if _is_clusterer(estimator):
         return (label, AnswerKind("distances", "transform")) if hasattr(estimator, "transform") else (label,)
     return (AnswerKind("prediction", "predict"),)
+
+
+def _require_packages(given: str) -> None:
+    missing = [n for n in ("joblib", "sklearn", "skl2onnx") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise EnvironmentLacking(
+            "sklearn-missing",
+            f"{given} needs packages that are not installed here",
+            evidence([f"not installed: {', '.join(missing)}"]),
+            "pip install 'repobuild[sklearn]', with the scikit-learn that the model was trained with",
+        )
 
 
 def _is_clusterer(estimator: Any) -> bool:

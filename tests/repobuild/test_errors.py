@@ -77,7 +77,8 @@ def test_the_documentation_page_is_the_catalog():
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(28, "disk-full"), (13, "permission-denied"), (30, "permission-denied"), (5, "os-error")]
+    ("number", "code"),
+    [(28, "disk-full"), (13, "permission-denied"), (30, "permission-denied"), (5, "os-error")],
 )
 def test_operating_system_errors_say_what_was_being_done(number, code):
     error = from_oserror(OSError(number, "words of the system", "/some/file"), "writing the model")

@@ -31,7 +31,8 @@ def run(model, array):
 
 
 @pytest.mark.parametrize(
-    "text", ["y", "y[:]", "y[:, 1:2]", "y[:, 1]", "y[:, -1]", "y[:, ::2]", "y[:, :, 0]", "y[:, 1:3, 2]", "y[:,2,3]"]
+    "text",
+    ["y", "y[:]", "y[:, 1:2]", "y[:, 1]", "y[:, -1]", "y[:, ::2]", "y[:, :, 0]", "y[:, 1:3, 2]", "y[:,2,3]"],
 )
 def test_a_graph_selects_what_numpy_selects(text):
     selection = Selection.parse(text)

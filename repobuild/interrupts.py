@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM, held back while something runs that must not be cut in two."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def deferred_interrupts() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back during a block; one that came is delivered at its end.
+
+    Outside the main thread, which never handles signals in Python, the block just runs.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.signal(number, lambda n, _frame: caught.append(n)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if caught:
+            signal.raise_signal(caught[0])
+
+
+def import_whole(modules: Iterable[str]) -> None:
+    """Import native packages with interrupts held back, those that are not installed left out.
+
+    An exception from a signal handler in the middle of ``import onnx`` can end the process with a
+    segmentation fault (seen with onnx 1.23), which skips every clean-up.
+    """
+    with deferred_interrupts():
+        for module in modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)

@@ -1,0 +1,106 @@
+"""Builds killed with SIGKILL at moments spread over their run, and what is served afterwards."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import joblib
+import numpy as np
+import psutil
+import pytest
+from sklearn.linear_model import Ridge
+
+ROUNDS = 30
+ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+OLD, NEW = Ridge().fit(ROWS, ROWS.sum(1)), Ridge().fit(ROWS, -5 * ROWS.sum(1))
+
+
+def command(home, repository):
+    return [sys.executable, "-m", "repobuild", "convert", home, "-r", repository, "--trust", "pickle", "-q"]
+
+
+def answer(repository, tmp_path):
+    """What the model answers to the first row, served from the repository as it is; its version too."""
+    ports = tmp_path / f"ports-{time.monotonic_ns()}.json"
+    server = subprocess.Popen(
+        [sys.executable, "-m", "repobuild_serve", repository, "--http-port", "0", "--grpc-port", "0",
+         "--metrics-port", "0", "--port-file", ports],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while not ports.exists():
+            assert server.poll() is None, server.stderr.read()
+            time.sleep(0.02)
+        address = f"http://127.0.0.1:{json.loads(ports.read_text())['http']}/v2/models/model/infer"
+        tensor = {"name": "X", "shape": [1, 3], "datatype": "FP32", "data": ROWS[0].tolist()}
+        with urllib.request.urlopen(address, json.dumps({"inputs": [tensor]}).encode(), timeout=30) as reply:
+            document = json.load(reply)
+        return document["model_version"], document["outputs"][0]["data"][0]
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+def orphans(folder):
+    """Processes that have the folder in their command line or are at home in it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(str(folder) in word for word in [*process.cmdline(), process.cwd()]):
+                found.append(process.cmdline())
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_thirty_kills_spread_over_the_run(project, tmp_path):
+    home = project(OLD, ROWS)
+    repository = tmp_path / "repository"
+    subprocess.run(command(home, repository), check=True, capture_output=True, timeout=120)
+    old = ("1", pytest.approx(float(OLD.predict(ROWS[:1])[0]), abs=1e-4))
+    want = float(NEW.predict(ROWS[:1])[0])
+    assert answer(repository, tmp_path) == old
+    joblib.dump(NEW, home / "model.joblib")
+    probe = tmp_path / "probe" / "repository"
+    started = time.monotonic()
+    subprocess.run(command(home, probe), check=True, capture_output=True, timeout=120)
+    length = time.monotonic() - started
+    seen = []
+    version = 1
+    for number in range(ROUNDS):
+        joblib.dump(NEW if number % 2 == 0 else OLD, home / "model.joblib")
+        build = subprocess.Popen(
+            command(home, repository), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(length * 1.1 * (number + 0.5) / ROUNDS)
+        os.kill(build.pid, signal.SIGKILL)
+        build.wait()
+        served, value = answer(repository, tmp_path)
+        fresh = want if number % 2 == 0 else old[1]
+        if int(served) > version:
+            assert value == pytest.approx(fresh, abs=1e-4) if number % 2 == 0 else value == fresh
+            version = int(served)
+        else:
+            assert int(served) == version
+        seen.append((build.returncode, served))
+        subprocess.run(command(home, repository), check=True, capture_output=True, timeout=120)
+        served, value = answer(repository, tmp_path)
+        assert value == (pytest.approx(want, abs=1e-4) if number % 2 == 0 else old[1])
+        version = int(served)
+        state = tmp_path / "repository.repobuild"
+        assert sorted(p.name for p in state.iterdir() if p.name.startswith(".")) == [".lock"]
+        assert all(
+            p.name in {"config.pbtxt", "warmup"} or p.name.isdigit() for p in (repository / "model").iterdir()
+        )
+    assert sum(code == -signal.SIGKILL for code, _ in seen) >= ROUNDS // 2, seen
+    for _ in range(200):
+        if not orphans(tmp_path):
+            break
+        time.sleep(0.1)
+    assert orphans(tmp_path) == []

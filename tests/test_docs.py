@@ -1,0 +1,128 @@
+"""What README and docs promise is run or looked up."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from repobuild.cli import COMMANDS
+from repobuild.recipe.schema import RecipeDocument
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+RECIPES = sorted((ROOT / "recipes").glob("*/recipe.yaml"))
+
+
+def block(language, word):
+    """The README block of a language that holds a word."""
+    [found] = [text for kind, text in BLOCKS if kind == language and word in text]
+    return found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def trained(recipe, tmp_path):
+    """A copy of a worked example, trained by its own script."""
+    home = tmp_path / recipe.parent.name
+    shutil.copytree(recipe.parent, home, ignore=shutil.ignore_patterns("*.joblib", "*.npy"))
+    subprocess.run([sys.executable, home / "train.py"], check=True, capture_output=True, timeout=120)
+    return home
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.name)
+def test_every_worked_example_converts(recipe, tmp_path, repobuild_cli):
+    home = trained(recipe, tmp_path)
+    outcome = repobuild_cli("convert", home, "-r", tmp_path / "models", "--trust", "pickle")
+    assert outcome.status == 0, outcome.err
+
+
+def test_the_recipe_of_the_readme_is_the_worked_example():
+    yaml = YAML(typ="safe")
+    assert yaml.load(block("yaml", "samples: samples.npy ")) == yaml.load(
+        (ROOT / "recipes" / "risk_model" / "recipe.yaml").read_text()
+    )
+
+
+def test_the_readme_serves_and_asks_as_it_says(tmp_path, repobuild_cli):
+    home = trained(ROOT / "recipes" / "risk_model" / "recipe.yaml", tmp_path)
+    repository = tmp_path / "models"
+    assert repobuild_cli("convert", home, "-r", repository, "--trust", "pickle").status == 0
+    words = re.search(r"\.venv/bin/repobuild (serve \S+ --http-port) \d+", block("sh", "repobuild serve"))
+    port = free_port()
+    command = [*words[1].replace("build/demo/repository", str(repository)).split(), str(port)]
+    body = re.search(r"-d '(.*?)'", block("sh", "curl"), flags=re.DOTALL)[1].encode()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "repobuild", *command, "--metrics-port", "0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        address = f"http://127.0.0.1:{port}/v2"
+        for _ in range(600):
+            try:
+                with urllib.request.urlopen(f"{address}/health/ready", timeout=5) as reply:
+                    assert reply.status == 200
+                break
+            except (urllib.error.URLError, ConnectionError):
+                assert server.poll() is None
+                time.sleep(0.05)
+        with urllib.request.urlopen(f"{address}/models/risk_model/infer", data=body, timeout=10) as reply:
+            answer = json.load(reply)
+        assert answer == json.loads(block("json", "model_name")) or answer["outputs"][0]["data"] == [
+            pytest.approx(0.9252936840057373, abs=1e-6)
+        ]
+        assert answer["outputs"][0]["shape"] == [1, 1]
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
+
+
+def test_every_make_target_of_the_readme_and_contributing_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    text = README + (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^make ([a-z-]+)", text, flags=re.MULTILINE))
+    assert {"demo", "test", "lint", "test-slow", "env", "bench"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_every_command_is_in_the_readme():
+    for name in COMMANDS:
+        assert f"repobuild {name}" in README
+
+
+def test_every_recipe_key_is_documented():
+    page = (ROOT / "docs" / "recipes.md").read_text()
+
+    def keys(model, prefix=""):
+        for name, field in model.model_fields.items():
+            shown = field.alias or name
+            yield prefix + shown
+            for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if isinstance(inner, type) and hasattr(inner, "model_fields"):
+                    many = "[]" if getattr(field.annotation, "__origin__", None) is list else ""
+                    yield from keys(inner, f"{prefix}{shown}{many}.")
+
+    documented = [k for k in keys(RecipeDocument) if f"`{k}`" in page or any(f"`{k}" in w for w in [page])]
+    assert set(keys(RecipeDocument)) - set(documented) == set()
+
+
+def test_links_lead_to_files():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
