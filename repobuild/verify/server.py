@@ -22,6 +22,9 @@ LOG_LINES = 12
 class BundledServer:
     """``python -m repobuild_serve`` on an ephemeral port of 127.0.0.1, as a context manager.
 
+    The server's standard input is a pipe from this process, and its end stops the server: a build that is
+    killed leaves no server behind.
+
     Args:
         repository: The model repository to serve.
         folder: Existing folder for its log and port file.
@@ -35,6 +38,7 @@ class BundledServer:
         self._command = [
             sys.executable, "-P", "-m", "repobuild_serve", str(repository),
             "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--port-file", str(self._ports),
+            "--stop-with-stdin",
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
@@ -42,7 +46,7 @@ class BundledServer:
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
         try:
             self.address = f"127.0.0.1:{self._wait_for_port()}"
@@ -65,6 +69,8 @@ class BundledServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
 
     def died(self) -> VerificationFailed | None:
         """The error to raise when the server has ended on its own, ``None`` while it runs."""

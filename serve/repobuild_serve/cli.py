@@ -113,6 +113,12 @@ _PORT = click.IntRange(0, 65535)
 @click.option(
     "--port-file", type=click.Path(path_type=Path), help="Write the ports as JSON once they listen."
 )
+@click.option(
+    "--stop-with-stdin/--no-stop-with-stdin",
+    default=False,
+    show_default=True,
+    help="Stop, as on SIGTERM, when standard input ends: for a parent process that may die.",
+)
 @click.option("--log-verbose", type=click.IntRange(min=0), default=0, help="1 logs more.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(repository: Path, **given: Any) -> int:

@@ -23,6 +23,7 @@ from repobuild_serve.metrics import MetricsRoutes
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_STEP = 0.01
+_STDIN = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Options:
         auto_complete: Whether missing parts of a config are taken from the model.
         load_threads: Models loaded at a time.
         port_file: Where to write the ports once they listen.
+        stop_with_stdin: Whether the end of standard input stops the server, as SIGTERM does.
         limits: Bounds of the front end.
     """
 
@@ -61,6 +63,7 @@ class Options:
     auto_complete: bool = True
     load_threads: int = 4
     port_file: Path | None = None
+    stop_with_stdin: bool = False
     limits: Limits = field(default_factory=Limits)
 
 
@@ -83,7 +86,7 @@ class Server:
         self._stop: asyncio.Event = asyncio.Event()
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT.
+        """Serve until SIGTERM, SIGINT, or the end of standard input if that was asked for.
 
         Returns:
             0, or 1 if requests were still in flight when the exit time-out expired.
@@ -94,6 +97,8 @@ class Server:
         options, loop = self._options, asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        if options.stop_with_stdin:
+            loop.add_reader(_STDIN, self._read_stdin)
         problems = await loop.run_in_executor(None, self._load)
         if problems and options.exit_on_error:
             raise StartError(
@@ -119,6 +124,12 @@ class Server:
             self._models.close()
             if options.port_file is not None:
                 options.port_file.unlink(missing_ok=True)
+
+    def _read_stdin(self) -> None:
+        """Drop what comes; its end means that the parent process is gone."""
+        if not os.read(_STDIN, 4096):
+            asyncio.get_running_loop().remove_reader(_STDIN)
+            self._stop.set()
 
     def _load(self) -> list[str]:
         options = self._options

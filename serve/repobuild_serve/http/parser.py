@@ -78,23 +78,27 @@ class RequestParser:
         self._allowed = (0, "")
         self._head_size = 0
         self._chunks = 0
+        self._length = 0
+        self._bare_left = 0
 
     def feed(self, data: bytes) -> list[Request]:
         """Parse the next bytes; the requests that became complete. Look at ``refused`` afterwards."""
         self._done = []
         was_in_head = self.in_head
-        while self.refused is None:
+        rest = data
+        while rest and self.refused is None:
+            if self._bare_left:
+                rest = self._take_bare_body(rest)
+                continue
             try:
-                self._parser.feed_data(data)
+                self._parser.feed_data(rest)
+                rest = b""
             except httptools.HttpParserUpgrade as exc:
                 # An upgrade is not offered: the request is served and what follows is parsed afresh.
                 self._parser = httptools.HttpRequestParser(self)
-                data = data[exc.args[0] :]
-                if data:
-                    continue
+                rest = rest[exc.args[0] :]
             except httptools.HttpParserError:
                 self.refused = self.refused or Refused(0)
-            break
         if self.in_head and was_in_head:
             self._head_size += len(data)
             self._check_head()
@@ -131,6 +135,10 @@ class RequestParser:
         length = request.headers.get(b"content-length", b"0")
         if len(length) > _MAX_LENGTH_DIGITS or int(length) > self._allowed[0]:
             self._refuse(400, self._allowed[1].format(size=length.decode("latin-1")))
+        chunked = b"transfer-encoding" in request.headers
+        if chunked and self._parser.should_upgrade():
+            self._refuse(400, "a request with a chunked body cannot ask for an upgrade")
+        self._length = 0 if chunked else int(length)
         self.expects_continue = request.headers.get(b"expect", b"").lower() == b"100-continue"
 
     def on_chunk_header(self) -> None:
@@ -148,7 +156,21 @@ class RequestParser:
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Called at the end of a request."""
+        """Called at the end of a request; at the end of its header if it asks for an upgrade."""
+        self._bare_left = max(0, self._length - self._size)
+        if not self._bare_left:
+            self._complete()
+
+    def _take_bare_body(self, data: bytes) -> bytes:
+        """Take the body of a request that the parser has left because of an upgrade; what follows it."""
+        piece = data[: self._bare_left]
+        self._bare_left -= len(piece)
+        self._pieces.append(piece)
+        if not self._bare_left:
+            self._complete()
+        return data[len(piece) :]
+
+    def _complete(self) -> None:
         self.idle = True
         self.expects_continue = False
         request = self._request

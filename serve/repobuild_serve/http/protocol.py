@@ -171,11 +171,11 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Called when the client sends no more; it still gets the answers it waits for."""
-        if self._ending or not (self._open or self._backlog):
+        if not (self._open or self._backlog):
             return False
-        self._ending = True
-        if self._open:
+        if not self._ending and self._open:
             self._open[-1].plain, self._open[-1].close = False, True
+        self._ending = True
         return True
 
     def pause_writing(self) -> None:
