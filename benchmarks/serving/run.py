@@ -141,8 +141,8 @@ def measure(
     requests = int(found(r"(\d+) requests in", text))
     return {
         "requests_per_second": float(found(r"Requests/sec:\s+([\d.]+)", text)),
-        "p50_ms": milliseconds(found(r"50%\s+(\S+)", text)),
-        "p99_ms": milliseconds(found(r"99%\s+(\S+)", text)),
+        "p50_ms": milliseconds(found(r"(?m)^\s+50%\s+(\S+)$", text)),
+        "p99_ms": milliseconds(found(r"(?m)^\s+99%\s+(\S+)$", text)),
         "cpu_us_per_request": spent / requests * 1e6,
         "rss_mib": sum(p.memory_info().rss for p in contender.processes()) / 2**20,
     }
