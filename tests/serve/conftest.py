@@ -349,8 +349,9 @@ def server(serving: Callable[..., RunningServer], tmp_path_factory: pytest.TempP
     repository.config(
         "sum",
         'backend: "onnxruntime"\nmax_batch_size: 4\n'
-        'input [{ name: "A" data_type: TYPE_FP32 dims: [ 2 ] }, { name: "B" data_type: TYPE_FP32 dims: [ 2 ]
-        }]\n' 'output [{ name: "SUM" data_type: TYPE_FP32 dims: [ 2 ] }, '
+        'input [{ name: "A" data_type: TYPE_FP32 dims: [ 2 ] }, '
+        '{ name: "B" data_type: TYPE_FP32 dims: [ 2 ] }]\n'
+        'output [{ name: "SUM" data_type: TYPE_FP32 dims: [ 2 ] }, '
         '{ name: "DIFFERENCE" data_type: TYPE_FP32 dims: [ 2 ] }]\n',
     )
     repository.identity("classes", dims=(4,), extra="")

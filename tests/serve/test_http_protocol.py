@@ -241,9 +241,8 @@ def test_connections_that_stall_are_dropped(started, repository):
 def test_a_trickling_header_is_dropped(started, repository):
     repository.identity("m")
     server = started(repository, "--http-read-timeout-secs=1")
-    with server.connect() as connection:
-        with pytest.raises(ConnectionError):
-            trickle(connection, 15)
+    with server.connect() as connection, pytest.raises(ConnectionError):
+        trickle(connection, 15)
 
 
 def trickle(connection, seconds):

@@ -206,14 +206,15 @@ def test_what_a_wrong_binary_request_is_told(server, inputs, blob, headers, stat
         ),
         (
             b"\x09\x00\x00\x00ab",
-            "incomplete string data for inference input 'IN', expecting string of length 9 but only 2 "
-            "bytes available",
+            (
+                "incomplete string data for inference input 'IN', expecting string of length 9 but only 2 "
+                "bytes available"
+            ),
         ),
         (
             b"\x01\x00\x00\x00a\x01\x00\x00\x00b",
-            TAGGED
-            + "unexpected number of string elements 2 for inference input 'IN' for model 'strings', expecting
-            1",
+            TAGGED + "unexpected number of string elements 2 for inference input 'IN' for model 'strings', "
+            "expecting 1",
         ),
         (b"", TAGGED + "expected 1 string elements for inference input 'IN' for model 'strings', got 0"),
     ],
