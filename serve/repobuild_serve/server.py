@@ -98,7 +98,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         if options.stop_with_stdin:
-            loop.add_reader(_STDIN, self._read_stdin)
+            self._watch_stdin(loop)
         problems = await loop.run_in_executor(None, self._load)
         if problems and options.exit_on_error:
             raise StartError(
@@ -124,6 +124,18 @@ class Server:
             self._models.close()
             if options.port_file is not None:
                 options.port_file.unlink(missing_ok=True)
+
+    def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.add_reader(_STDIN, self._read_stdin)
+        except OSError as exc:
+            raise StartError(
+                "stdin-not-watchable",
+                "standard input is neither a pipe nor a terminal, so its end cannot be waited for",
+                evidence=(str(exc),),
+                hint="give the server a pipe, or leave --stop-with-stdin out",
+                exit_code=2,
+            ) from exc
 
     def _read_stdin(self) -> None:
         """Drop what comes; its end means that the parent process is gone."""
