@@ -9,6 +9,7 @@ from typing import Any
 
 from repobuild import __version__
 from repobuild.artifact import Artifact, Tool
+from repobuild.emit.model import Emission
 from repobuild.errors import Evidence, RepobuildError
 from repobuild.export import Graph
 from repobuild.recipe.types import Recipe
@@ -88,6 +89,10 @@ class Ledger:
     def found_artifact(self, artifact: Artifact) -> None:
         """The graph has been compiled."""
         self._tools.append(artifact.made_by)
+
+    def found_emission(self, emission: Emission) -> None:
+        """The model folder has been staged."""
+        self._note(emission.notes)
 
     def model_text(self) -> str:
         """What the model is, in one line without line breaks."""

@@ -115,6 +115,7 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples, sh
             graph.max_batch_size,
             samples.wire,
         )
+        ledger.found_emission(emission)
         done.say(f"config.pbtxt, {len(emission.warmup_files)} warm-up files, version {emission.version}")
         return emission
 

@@ -144,7 +144,8 @@ def _cast(array: Array, spec: TensorSpec, recipe: Recipe) -> Array:
         return array.astype(np.str_)
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = array.astype(spec.dtype.numpy)
-    if not spec.dtype.is_float and not np.array_equal(cast, array):
+    overflow = spec.dtype.is_float and bool((np.isinf(cast) & np.isfinite(array.astype(np.float64))).any())
+    if overflow or (not spec.dtype.is_float and not np.array_equal(cast, array)):
         raise _invalid(
             recipe,
             f"the samples for input '{spec.name}' do not fit {spec.dtype.value}",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import subprocess
+import sys
+import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,3 +98,47 @@ def tree():
         }
 
     return read
+
+
+@dataclass(frozen=True)
+class Served:
+    """A repository behind a running server."""
+
+    address: str
+
+    def infer(self, model: str, tensor: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one JSON request with one input."""
+        body = json.dumps({"inputs": [tensor]}).encode()
+        with urllib.request.urlopen(f"{self.address}/v2/models/{model}/infer", body, timeout=30) as reply:
+            return json.load(reply)
+
+    def statistics(self, model: str) -> dict[str, Any]:
+        """The model's statistics."""
+        with urllib.request.urlopen(f"{self.address}/v2/models/{model}/stats", timeout=30) as reply:
+            return json.load(reply)["model_stats"][0]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Serves a repository for the length of a block: ``with served(repository) as server: ...``.
+
+    ``repobuild serve`` runs on an ephemeral port of 127.0.0.1 and is stopped by its own process id.
+    """
+
+    @contextlib.contextmanager
+    def run(repository: Path, *words: str):
+        ports = tmp_path / f"ports-{time.monotonic_ns()}.json"
+        command = [sys.executable, "-m", "repobuild", "serve", str(repository), "--http-port", "0"]
+        command += ["--grpc-port", "0", "--metrics-port", "0", "--port-file", str(ports), *words]
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            while not ports.exists():
+                assert server.poll() is None, server.stderr.read()
+                time.sleep(0.02)
+            yield Served(f"http://127.0.0.1:{json.loads(ports.read_text())['http']}")
+        finally:
+            server.terminate()
+            said = server.communicate(timeout=60)[1]
+        assert server.returncode == 0, said
+
+    return run

@@ -30,6 +30,7 @@ class Emission:
         config_digest: sha256 of config.pbtxt when repobuild rendered it, empty when the user's own is kept.
         warmup_files: Warm-up files that repobuild made.
         existing: The model's folder in the repository as it was looked at.
+        notes: What was decided for the user.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Emission:
     config_digest: str
     warmup_files: tuple[str, ...]
     existing: Existing | None
+    notes: tuple[str, ...]
 
     @property
     def waits(self) -> bool:
@@ -92,6 +94,7 @@ def emit(
     except OSError as problem:
         raise from_oserror(problem, "writing the staged model") from problem
     ours = text == rendered
+    kept = "config.pbtxt was edited by hand and fits, so it stays; serving: of the recipe is not applied"
     return Emission(
         folder=folder,
         version=version,
@@ -100,6 +103,7 @@ def emit(
         config_digest=text_digest(text) if ours else "",
         warmup_files=tuple(sorted(warm.files)) if ours else (),
         existing=existing,
+        notes=() if ours else (kept,),
     )
 
 

@@ -279,8 +279,9 @@ def test_files_that_hold_something_else_are_named(refuse, ridge_project, content
         (np.array([["a"] * 4] * 3), "<U1"),
         (IRIS.astype(complex), "complex128"),
         (np.array([[1, None, 2, 3]] * 3, dtype=object), "pickles"),
+        (np.full((3, 4), 1e300), "do not fit FP32"),
     ],
-    ids=["narrow", "one axis", "one row", "text", "complex", "objects"],
+    ids=["narrow", "one axis", "one row", "text", "complex", "objects", "too large"],
 )
 def test_samples_that_do_not_fit_are_named(refuse, ridge_project, samples, words):
     np.save(ridge_project / "samples.npy", samples, allow_pickle=True)
@@ -378,6 +379,7 @@ def test_a_config_edited_by_hand_is_kept_or_refused(convert, project, tmp_path):
     outcome = convert(project(Ridge(10).fit(IRIS, SPECIES), IRIS[:20]))
     assert outcome.status == 0, outcome.err
     assert "version 2 (new)" in outcome.out
+    assert "note: config.pbtxt was edited by hand" in outcome.err
     assert config.read_text() == edited
     config.write_text(edited.replace("TYPE_FP32", "TYPE_FP64"))
     outcome = convert(project(Ridge(5).fit(IRIS, SPECIES), IRIS[:20]))

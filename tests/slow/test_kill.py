@@ -1,12 +1,10 @@
 """Builds killed with SIGKILL at moments spread over their run, and what is served afterwards."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 
 import joblib
 import numpy as np
@@ -23,26 +21,17 @@ def command(home, repository):
     return [sys.executable, "-m", "repobuild", "convert", home, "-r", repository, "--trust", "pickle", "-q"]
 
 
-def answer(repository, tmp_path):
+@pytest.fixture
+def answer(served):
     """What the model answers to the first row, served from the repository as it is; its version too."""
-    ports = tmp_path / f"ports-{time.monotonic_ns()}.json"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "repobuild_serve", repository, "--http-port", "0", "--grpc-port", "0",
-         "--metrics-port", "0", "--port-file", ports],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        while not ports.exists():
-            assert server.poll() is None, server.stderr.read()
-            time.sleep(0.02)
-        address = f"http://127.0.0.1:{json.loads(ports.read_text())['http']}/v2/models/model/infer"
-        tensor = {"name": "X", "shape": [1, 3], "datatype": "FP32", "data": ROWS[0].tolist()}
-        with urllib.request.urlopen(address, json.dumps({"inputs": [tensor]}).encode(), timeout=30) as reply:
-            document = json.load(reply)
+
+    def ask(repository):
+        with served(repository) as server:
+            row = ROWS[0].tolist()
+            document = server.infer("model", {"name": "X", "shape": [1, 3], "datatype": "FP32", "data": row})
         return document["model_version"], document["outputs"][0]["data"][0]
-    finally:
-        server.terminate()
-        server.communicate(timeout=60)
+
+    return ask
 
 
 def orphans(folder):
@@ -59,13 +48,13 @@ def orphans(folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_thirty_kills_spread_over_the_run(project, tmp_path):
+def test_thirty_kills_spread_over_the_run(project, tmp_path, answer):
     home = project(OLD, ROWS)
     repository = tmp_path / "repository"
     subprocess.run(command(home, repository), check=True, capture_output=True, timeout=120)
     old = ("1", pytest.approx(float(OLD.predict(ROWS[:1])[0]), abs=1e-4))
     want = float(NEW.predict(ROWS[:1])[0])
-    assert answer(repository, tmp_path) == old
+    assert answer(repository) == old
     joblib.dump(NEW, home / "model.joblib")
     probe = tmp_path / "probe" / "repository"
     started = time.monotonic()
@@ -81,7 +70,7 @@ def test_thirty_kills_spread_over_the_run(project, tmp_path):
         time.sleep(length * 1.1 * (number + 0.5) / ROUNDS)
         os.kill(build.pid, signal.SIGKILL)
         build.wait()
-        served, value = answer(repository, tmp_path)
+        served, value = answer(repository)
         fresh = want if number % 2 == 0 else old[1]
         if int(served) > version:
             assert value == pytest.approx(fresh, abs=1e-4) if number % 2 == 0 else value == fresh
@@ -90,7 +79,7 @@ def test_thirty_kills_spread_over_the_run(project, tmp_path):
             assert int(served) == version
         seen.append((build.returncode, served))
         subprocess.run(command(home, repository), check=True, capture_output=True, timeout=120)
-        served, value = answer(repository, tmp_path)
+        served, value = answer(repository)
         assert value == (pytest.approx(want, abs=1e-4) if number % 2 == 0 else old[1])
         version = int(served)
         state = tmp_path / "repository.repobuild"
