@@ -47,11 +47,11 @@ class BatchResponses:
         opening = _with_id(request_id, frame[0]) if request_id else frame[0]
         if len(frame) == 2:
             column = self._columns[0] or self._column(0)
-            return opening + (column[start] if rows == 1 else b",".join(column[start:stop])) + frame[1]
+            return opening + (column[start] if rows == 1 else _joined(column[start:stop])) + frame[1]
         pieces = [opening]
         for index, closing in enumerate(frame[1:]):
             column = self._columns[index] or self._column(index)
-            pieces.append(column[start] if rows == 1 else b",".join(column[start:stop]))
+            pieces.append(column[start] if rows == 1 else _joined(column[start:stop]))
             pieces.append(closing)
         return b"".join(pieces)
 
@@ -104,7 +104,7 @@ class BatchResponses:
     def _json_data(self, item: Wanted, start: int, stop: int) -> bytes:
         if item.classes:
             return b",".join(string_json(text) for text in self._classes(item, start, stop))
-        return b",".join(self._column(item.index)[start:stop])
+        return _joined(self._column(item.index)[start:stop])
 
     def _blob(self, item: Wanted, start: int, stop: int) -> bytes:
         output = self._outputs[item.index]
@@ -139,6 +139,11 @@ class BatchResponses:
             orjson.dumps(self._plan.name),
             self._plan.version,
         )
+
+
+def _joined(rows: Sequence[bytes]) -> bytes:
+    # Only rows without elements are empty, and those must not leave commas behind.
+    return b",".join(filter(None, rows))
 
 
 def _with_id(request_id: str, text: bytes) -> bytes:
