@@ -102,6 +102,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option(
     "--http-max-header-size", type=_SIZE, help="Largest request header, in bytes.  [default: 64 KiB]"
 )
+@click.option("--http-max-held-size", type=_SIZE, help="Most body bytes held at a time.  [default: 1 GiB]")
 @click.option("--http-max-pipelined", type=_SIZE, help="Requests in flight per connection.  [default: 128]")
 @click.option("--max-connections", type=_SIZE, help="Connections open at a time.  [default: 4096]")
 @click.option("--max-queued-requests", type=_SIZE, help="Unanswered inference requests.  [default: 65536]")
@@ -164,6 +165,7 @@ def _options(repository: Path, given: dict[str, Any]) -> Any:
         "input_size": given.pop("http_max_input_size"),
         "binary_size": given.pop("http_max_binary_size"),
         "header_size": given.pop("http_max_header_size"),
+        "held_size": given.pop("http_max_held_size"),
         "pipelined": given.pop("http_max_pipelined"),
         "connections": given.pop("max_connections"),
         "queued_requests": given.pop("max_queued_requests"),

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from repobuild_serve import __version__
 from repobuild_serve.errors import StartError
+from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.protocol import Application, Connection, Host
@@ -23,6 +25,7 @@ from repobuild_serve.metrics import MetricsRoutes
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_STEP = 0.01
+_OTHER_FILES = 1024
 _STDIN = 0
 
 
@@ -73,7 +76,8 @@ class Server:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._models = Models()
-        self._infer = InferService(options.limits)
+        self._budget = Budget(options.limits.held_size)
+        self._infer = InferService(options.limits, self._budget)
         self._routes = Routes(
             self._models,
             self._infer,
@@ -83,7 +87,8 @@ class Server:
         )
         self._hosts: list[Host] = []
         self._listeners: list[asyncio.Server] = []
-        self._stop: asyncio.Event = asyncio.Event()
+        self._announced: Path | None = None
+        self._stop = asyncio.Event()
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT, or the end of standard input if that was asked for.
@@ -99,6 +104,7 @@ class Server:
             loop.add_signal_handler(number, self._stop.set)
         if options.stop_with_stdin:
             self._watch_stdin(loop)
+        self._raise_file_limit()
         problems = await loop.run_in_executor(None, self._load)
         if problems and options.exit_on_error:
             raise StartError(
@@ -122,8 +128,8 @@ class Server:
             return await self._drain()
         finally:
             self._models.close()
-            if options.port_file is not None:
-                options.port_file.unlink(missing_ok=True)
+            if self._announced is not None:
+                self._announced.unlink(missing_ok=True)
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -143,6 +149,15 @@ class Server:
             asyncio.get_running_loop().remove_reader(_STDIN)
             self._stop.set()
 
+    def _raise_file_limit(self) -> None:
+        """Allow as many open files as connections and instances may need, as far as the system lets us."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self._options.limits.connections + _OTHER_FILES
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
     def _load(self) -> list[str]:
         options = self._options
         return self._models.load_all(
@@ -161,11 +176,12 @@ class Server:
         _LOG.info("gRPC is not served by this release: nothing listens on port %d", options.grpc_port)
         if options.port_file is not None:
             _write_port_file(options.port_file, http_port, metrics_port)
+            self._announced = options.port_file
         _LOG.info("ready: repobuild_serve %s serves %s", __version__, options.repository)
 
     async def _listen(self, application: Application, address: str, port: int, what: str) -> int:
         loop = asyncio.get_running_loop()
-        host = Host(application, self._options.limits)
+        host = Host(application, self._options.limits, self._budget)
         option = f"--{what.lower()}-port"
         try:
             listener = await loop.create_server(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -301,6 +302,37 @@ def test_limits_on_body_size(started, repository):
         "m", long_header + bytes(8), {"Inference-Header-Content-Length": str(len(long_header))}
     )
     assert "Request JSON size" in answer.error
+
+
+def test_the_bytes_held_at_a_time_are_bounded(started, repository):
+    repository.echo("slow", delay_ms=400)
+    server = started(repository, "--http-max-held-size=900")
+    one = b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[1,1],"data":[7]}]}' + b" " * 500
+    with server.connect() as half, server.connect() as busy:
+        half.sendall(request(one, "slow")[:-200])
+        time.sleep(0.1)
+        busy.sendall(request(one, "slow"))
+        assert busy.recv(1000).startswith(b"HTTP/1.1 503 ")
+    refused = b"the server holds too many request bytes"
+    with server.connect() as first, server.connect() as second:
+        first.sendall(request(one, "slow"))
+        time.sleep(0.1)
+        second.sendall(request(one, "slow"))
+        assert refused in second.recv(1000)
+        assert first.recv(1000).startswith(b"HTTP/1.1 200 ")
+    # Everything has been let go of again.
+    assert server.infer("slow", one).status == 200
+
+
+@pytest.mark.parametrize("extra", [b"Connection: keep-alive\r\n", b"Accept-Encoding: identity\r\n"])
+def test_common_headers_change_nothing(server, extra):
+    assert values(server.talk(b"".join(request(extra=extra, value=n) for n in range(5)))) == list(range(5))
+
+
+def test_a_known_header_with_an_encoding_is_still_compressed(server):
+    data = server.talk(request(extra=b"Accept-Encoding: gzip\r\n") * 3)
+    answers = responses(data)
+    assert [json.loads(gzip.decompress(body))["model_name"] for _, _, body in answers] == ["id_fp32"] * 3
 
 
 def test_many_clients_at_once(server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import RequestParser
 
@@ -16,7 +17,7 @@ def limit(target, headers):
 
 
 def parse(data, cuts=()):
-    parser = RequestParser(LIMITS, limit)
+    parser = RequestParser(LIMITS, limit, Budget(10_000))
     found = []
     start = 0
     for cut in [*sorted(cuts), len(data)]:

@@ -53,8 +53,8 @@ def refused(repository, text, name="m"):
         (
             HEAD + IO.replace("[ 2 ]", "[ 0 ]", 1),
             (
-                "model input 'IN' dimension must be integer >= 1, or -1 to indicate a variable-size dimension "
-                "for m"
+                "model input 'IN' dimension must be integer >= 1, or -1 to indicate a variable-size "
+                "dimension for m"
             ),
         ),
         (
@@ -190,8 +190,8 @@ def test_what_has_no_effect_here_is_accepted_and_reported(repository, load):
         (
             'instance_group [{ profile: [ "1" ] }]',
             (
-                "instance group m_0 of model m and platform onnxruntime_onnx specifies profile field which is "
-                "only "
+                "instance group m_0 of model m and platform onnxruntime_onnx specifies profile field which "
+                "is only "
                 "supported for TensorRT models"
             ),
         ),
@@ -223,8 +223,8 @@ def test_an_unknown_backend(repository, load):
     repository.config("m", 'backend: "zzz"\n' + IO)
     assert load()[1] == [
         (
-            "m: Invalid argument: unable to find backend library for backend 'zzz', try specifying runtime on "
-            "the model "
+            "m: Invalid argument: unable to find backend library for backend 'zzz', try specifying runtime "
+            "on the model "
             "configuration."
         )
     ]

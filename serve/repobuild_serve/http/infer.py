@@ -8,6 +8,7 @@ import time
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.ticket import Answer
 from repobuild_serve.errors import Code, RequestError, queue_full
+from repobuild_serve.http.budget import BUSY, Budget
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
@@ -31,15 +32,16 @@ class Endpoint:
         self.submit = version.submit
 
 
-Work = tuple[Endpoint, Asked, bytes]
-"""What is kept of a request while its model runs: model, how the answer is wanted, its encoding."""
+Work = tuple[Endpoint, Asked, bytes, int]
+"""Kept of a request while its model runs: model, how the answer is wanted, its encoding, body size."""
 
 
 class InferService:
     """Turns requests into tickets and answers into responses; the sink of all models."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, budget: Budget) -> None:
         self._limits = limits
+        self._budget = budget
         self._waiting: dict[int, Exchange] = {}
         self._number = 0
         self._endpoints: dict[ModelVersion, Endpoint] = {}
@@ -60,7 +62,7 @@ class InferService:
         except RequestError as exc:
             extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
             return error_reply(501 if extra else 400, exc.text, b"text/plain", extra)
-        encoding = chosen_encoding(headers[b"accept-encoding"]) if b"accept-encoding" in headers else b""
+        encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
         return self.begin(exchange, endpoint, body, length, encoding)
 
     def begin(
@@ -95,13 +97,17 @@ class InferService:
             waiting = self._waiting
             if len(waiting) >= self._limits.queued_requests:
                 return refusal(queue_full(), asked.request_id)
+            size = len(body)
+            if not self._budget.take(size):
+                return refusal(RequestError(BUSY, Code.UNAVAILABLE), asked.request_id)
             self._number = ticket.number = number = self._number + 1
-            exchange.work = (endpoint, asked, encoding)
+            exchange.work = (endpoint, asked, encoding, size)
             waiting[number] = exchange
             try:
                 endpoint.submit(ticket)
             except RequestError as exc:
                 del waiting[number]
+                self._budget.give(size)
                 return refusal(exc, asked.request_id)
         except RequestError as exc:
             return refusal(exc, reading.request_id if reading else "")
@@ -114,6 +120,7 @@ class InferService:
         """Send the answer of a batch to the clients it came from."""
         pop = self._waiting.pop
         exchanges = [pop(number) for number in answer.numbers]
+        self._budget.give(sum([exchange.work[3] for exchange in exchanges]))
         if answer.error is not None:
             for exchange in exchanges:
                 exchange.reply = refusal(answer.error, exchange.work[1].request_id)
@@ -129,7 +136,7 @@ class InferService:
         for exchange, rows in zip(exchanges, answer.rows, strict=True):
             stop = start + rows
             work: Work = exchange.work
-            endpoint, asked, encoding = work
+            endpoint, asked, encoding, _ = work
             try:
                 if encoding:
                     exchange.reply = _compressed(responses, start, stop, asked, encoding)

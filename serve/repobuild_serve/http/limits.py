@@ -16,6 +16,7 @@ class Limits:
         binary_size: Largest binary tail of one request, in bytes.
         header_size: Largest request line and header fields together, in bytes.
         chunks: Largest number of chunks of a chunked body.
+        held_size: Largest sum of all bodies that are received or wait for their answer, in bytes.
         pipelined: Requests of one connection that may be in flight.
         connections: Connections open at a time.
         queued_requests: Inference requests of the whole server that may be unanswered.
@@ -29,6 +30,7 @@ class Limits:
     binary_size: int = 256 * MIB
     header_size: int = 64 << 10
     chunks: int = 65_536
+    held_size: int = 1024 * MIB
     pipelined: int = 128
     connections: int = 4096
     queued_requests: int = 65_536

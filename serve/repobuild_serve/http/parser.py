@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import httptools
 
+from repobuild_serve.http.budget import BUSY, Budget
 from repobuild_serve.http.limits import Limits
 
+_LOG = logging.getLogger(__name__)
 _MAX_LENGTH_DIGITS = 18
+_HEADER_TOO_LARGE = "request header is too large"
 
 
 @dataclass(slots=True, eq=False)
@@ -63,13 +67,15 @@ class RequestParser:
         refused: Set when nothing more can be parsed.
     """
 
-    def __init__(self, limits: Limits, body_limit: BodyLimit) -> None:
+    def __init__(self, limits: Limits, body_limit: BodyLimit, budget: Budget) -> None:
         self.idle = True
         self.in_head = False
         self.expects_continue = False
         self.refused: Refused | None = None
         self._limits = limits
         self._body_limit = body_limit
+        self._budget = budget
+        self._taken = 0
         self._parser = httptools.HttpRequestParser(self)
         self._done: list[Request] = []
         self._request = Request()
@@ -87,18 +93,22 @@ class RequestParser:
         was_in_head = self.in_head
         rest = data
         while rest and self.refused is None:
-            if self._bare_left:
-                rest = self._take_bare_body(rest)
-                continue
             try:
+                if self._bare_left:
+                    rest = self._take_bare_body(rest)
+                    continue
                 self._parser.feed_data(rest)
                 rest = b""
             except httptools.HttpParserUpgrade as exc:
                 # An upgrade is not offered: the request is served and what follows is parsed afresh.
                 self._parser = httptools.HttpRequestParser(self)
                 rest = rest[exc.args[0] :]
+            except (httptools.HttpParserCallbackError, _Stop):
+                if self.refused is None:
+                    _LOG.exception("a request could not be parsed")
+                    self.refused = Refused(500, "internal error, see the server's log")
             except httptools.HttpParserError:
-                self.refused = self.refused or Refused(0)
+                self.refused = Refused(0)
         if self.in_head and was_in_head:
             self._head_size += len(data)
             self._check_head()
@@ -110,17 +120,20 @@ class RequestParser:
         self.in_head = True
         self._request = Request()
         self._pieces = []
-        self._size = self._head_size = self._chunks = 0
+        self._size = self._head_size = self._chunks = self._length = 0
 
     def on_url(self, url: bytes) -> None:
         """Called with the target, possibly in pieces."""
+        self._head_size += len(url)
+        if self._head_size > self._limits.header_size:
+            self._refuse(431, _HEADER_TOO_LARGE)
         self._request.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called for each header field, and for each trailer field of a chunked body."""
         self._head_size += len(name) + len(value)
         if self._head_size > self._limits.header_size:
-            self._refuse(431, "request header is too large")
+            self._refuse(431, _HEADER_TOO_LARGE)
         if self.in_head:
             self._request.headers[name.lower()] = value
 
@@ -153,7 +166,7 @@ class RequestParser:
         self._size += len(body)
         if self._size > self._allowed[0]:
             self._refuse(400, self._allowed[1].format(size=f"more than {self._allowed[0]}"))
-        self._pieces.append(body)
+        self._hold(body)
 
     def on_message_complete(self) -> None:
         """Called at the end of a request; at the end of its header if it asks for an upgrade."""
@@ -165,10 +178,22 @@ class RequestParser:
         """Take the body of a request that the parser has left because of an upgrade; what follows it."""
         piece = data[: self._bare_left]
         self._bare_left -= len(piece)
-        self._pieces.append(piece)
+        self._hold(piece)
         if not self._bare_left:
             self._complete()
         return data[len(piece) :]
+
+    def _hold(self, piece: bytes) -> None:
+        if not self._budget.take(len(piece)):
+            self._refuse(503, BUSY)
+        self._taken += len(piece)
+        self._pieces.append(piece)
+
+    def release(self) -> None:
+        """Let go of the body that is being received; the connection is gone."""
+        self._budget.give(self._taken)
+        self._taken = 0
+        self._pieces = []
 
     def _complete(self) -> None:
         self.idle = True
@@ -176,13 +201,13 @@ class RequestParser:
         request = self._request
         pieces = self._pieces
         request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
+        self.release()
         self._done.append(request)
 
     def _check_head(self) -> None:
         # The parser keeps an unfinished field to itself, so its bytes are counted as they are fed.
         if self._head_size > self._limits.header_size and self.refused is None:
-            self.refused = Refused(431, "request header is too large")
+            self.refused = Refused(431, _HEADER_TOO_LARGE)
 
     def _refuse(self, status: int, text: str) -> None:
         self.refused = Refused(status, text)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request, RequestParser
 from repobuild_serve.http.replies import CONTINUE, error_reply, with_connection, without_body
@@ -95,15 +96,19 @@ class Host:
     """What the connections of one listener share.
 
     Attributes:
+        application: What answers requests.
+        limits: Bounds of what clients may ask for.
+        budget: Bytes of bodies that may be held, shared with other listeners.
         heads: Known headers.
         connections: Open connections.
         tick: Seconds since the start, roughly.
         stopping: Whether every answer is the last of its connection.
     """
 
-    def __init__(self, application: Application, limits: Limits) -> None:
+    def __init__(self, application: Application, limits: Limits, budget: Budget) -> None:
         self.application = application
         self.limits = limits
+        self.budget = budget
         self.heads: dict[bytes, KnownHead] = {}
         self.connections: set[Connection] = set()
         self.tick = 0
@@ -141,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._open: deque[Exchange] = deque()
         self._backlog: deque[Request] = deque()
-        self._parser = RequestParser(host.limits, host.application.body_limit)
+        self._parser = RequestParser(host.limits, host.application.body_limit, host.budget)
         self._limit = host.limits.pipelined
         self._touched = host.tick
         self._head_since = 0
@@ -168,6 +173,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._open.clear()
         self._backlog.clear()
+        self._parser.release()
 
     def eof_received(self) -> bool:
         """Called when the client sends no more; it still gets the answers it waits for."""

@@ -10,6 +10,7 @@ from typing import Any
 from repobuild_serve.config.printing import config_document
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.http.compression import chosen_encoding
 from repobuild_serve.http.infer import InferService, header_length
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
@@ -33,9 +34,7 @@ _MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 _INFER = re.compile(_MODEL + rb"/infer")
 _SHARED_MEMORY = rb"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
 # Headers that change what an inference does; a request with one of them is never remembered.
-_SPECIAL = frozenset(
-    {b"content-encoding", b"accept-encoding", b"transfer-encoding", b"expect", b"upgrade", b"connection"}
-)
+_SPECIAL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +129,9 @@ class Routes:
             length = header_length(headers, size)
         except RequestError:
             return None
+        encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
         begin = self._infer.begin
-        return KnownHead(size, lambda exchange, body: begin(exchange, endpoint, body, length))
+        return KnownHead(size, lambda exchange, body: begin(exchange, endpoint, body, length, encoding))
 
     def body_limit(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
         """See ``Application.body_limit``."""

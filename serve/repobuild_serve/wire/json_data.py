@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from repobuild_serve.datatypes import DataType
@@ -34,23 +33,21 @@ def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) 
     if datatype.wire == "BYTES":
         return _pack_strings(flat, count, name, model)
     _check_count(len(flat), count)
+    kinds = set(map(type, flat))
     if datatype.wire == "BOOL":
-        if any(type(value) is not bool for value in flat):
+        if kinds - {bool}:
             raise wrong_kind("data", "boolean")
         return bytes(flat)
-    kind = _kind(datatype)
-    for value in flat:
-        if not accepts(value, kind):
-            raise wrong_kind("data", kind)
-    if kind == "double":
-        return _pack_floats(flat, datatype.code)
-    mask = (1 << 8 * datatype.size) - 1
-    return b"".join((value & mask).to_bytes(datatype.size, "little") for value in flat)
+    if datatype.wire.startswith("FP"):
+        if kinds - {int, float}:
+            raise wrong_kind("data", "double")
+        return _pack_floats(flat, datatype)
+    if kinds - {int}:
+        raise wrong_kind("data", _kind(datatype))
+    return _pack_integers(flat, datatype)
 
 
 def _kind(datatype: DataType) -> str:
-    if datatype.wire.startswith("FP"):
-        return "double"
     return "unsigned-integer" if datatype.wire.startswith("U") else "signed-integer"
 
 
@@ -78,15 +75,16 @@ def _check_count(got: int, count: int) -> None:
         )
 
 
-def _pack_floats(values: list[Any], code: str) -> bytes:
-    packed = bytearray()
-    for value in values:
-        number = _double(value)
-        try:
-            packed += struct.pack("<" + code, number)
-        except OverflowError:
-            packed += struct.pack("<" + code, float("inf") if number > 0 else float("-inf"))
-    return bytes(packed)
+def _pack_floats(values: list[Any], datatype: DataType) -> bytes:
+    """Through double, as Triton reads numbers; what is too large becomes infinite."""
+    import numpy as np
+
+    try:
+        doubles = np.array(values, dtype="<f8")
+    except OverflowError:
+        doubles = np.array([_double(value) for value in values], dtype="<f8")
+    with np.errstate(over="ignore"):
+        return doubles.astype(datatype.numpy).tobytes()
 
 
 def _double(value: Any) -> float:
@@ -94,6 +92,19 @@ def _double(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def _pack_integers(values: list[int], datatype: DataType) -> bytes:
+    """Through 64 bits, then cut to the type, as Triton reads integers."""
+    import numpy as np
+
+    if not values:
+        return b""
+    kind = _kind(datatype)
+    if not (accepts(min(values), kind) and accepts(max(values), kind)):
+        raise wrong_kind("data", kind)
+    wide = np.array(values, dtype="<u8" if kind == "unsigned-integer" else "<i8")
+    return wide.astype(datatype.numpy).tobytes()
 
 
 def _pack_strings(flat: list[Any], count: int, name: str, model: str) -> bytes:
