@@ -8,7 +8,8 @@ from pathlib import Path
 
 from repobuild.checks import Reference, ask_model
 from repobuild.errors import InputInvalid
-from repobuild.graph.normal import finish, normalise, select_outputs, tensors_only
+from repobuild.graph.normal import finish, normalise, tensors_only
+from repobuild.graph.outputs import select_outputs
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, OutputRecipe, Recipe
 from repobuild.runners.onnxruntime import OnnxRuntimeRunner

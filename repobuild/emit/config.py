@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild import __version__
-from repobuild.emit.serving import serving_config
+from repobuild.serving import serving_config
 from repobuild.emit.warmup import Warmup, WarmupSample
 from repobuild.errors import EXIT_BUG, InputInvalid, RepobuildError, evidence
 from repobuild.templates import render

@@ -8,22 +8,20 @@ model; no documentation strings or exporter metadata; no dead nodes. Shapes are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
-from repobuild.selection import Selection
+from repobuild.graph.outputs import PRODUCER, GraphPass
+from repobuild.graph.walk import names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-PRODUCER = "repobuild"
 IR_OF_OPSET = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
 """IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
 opset also load this IR."""
-
-GraphPass: TypeAlias = "Callable[[ModelProto], None]"
 
 
 def tensors_only(model: ModelProto, opset: int) -> ModelProto:
@@ -118,36 +116,6 @@ def raise_opset(model: ModelProto, opset: int) -> ModelProto:
         ) from problem
 
 
-def select_outputs(chains: Mapping[str, Sequence[Selection]], ranks: Mapping[str, int]) -> GraphPass:
-    """A pass that makes the graph answer with selections of its outputs, under new names.
-
-    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis.
-
-    Args:
-        chains: ``{new name: selections to apply one after another}``; the first names an old output.
-        ranks: Rank of each old output.
-    """
-
-    def step(model: ModelProto) -> None:
-        graph = model.graph
-        for name, chain in chains.items():
-            if chain[0].answer not in ranks:
-                raise ConversionFailed(
-                    "export-incomplete",
-                    f"the graph has no output '{chain[0].answer}' for '{name}'",
-                    evidence([f"it has {', '.join(sorted(ranks))}"]),
-                    "ask for another answer of the model under outputs: in the recipe",
-                )
-        moved = _make_room(graph, {*chains, *ranks})
-        del graph.output[:]
-        for name, chain in chains.items():
-            start = chain[0].answer
-            _append_chain(graph, moved.get(start, start), chain, ranks[start], name)
-            graph.output.add().name = name
-
-    return step
-
-
 def drop_dead_nodes(model: ModelProto) -> None:
     """Remove nodes and initialisers that no output depends on."""
     graph = model.graph
@@ -156,7 +124,7 @@ def drop_dead_nodes(model: ModelProto) -> None:
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed.update(_names_used(node))
+            needed.update(names_used(node))
     if len(kept) < len(graph.node):
         kept.reverse()
         copies = [_copy(node) for node in kept]
@@ -210,87 +178,6 @@ def declare_shapes(model: ModelProto, signature: Signature) -> None:
     model.graph.output.extend(outputs)
 
 
-_Step: TypeAlias = "tuple[str, dict[str, Sequence[int] | int], dict[str, int]]"
-"""An operator, its constant inputs by label, its attributes."""
-
-
-def _append_chain(graph: GraphProto, start: str, chain: Sequence[Selection], rank: int, name: str) -> None:
-    """Append nodes that compute ``name`` from the tensor ``start`` of the given rank."""
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    steps: list[_Step] = []
-    for selection in chain:
-        found, rank = _selection_steps(selection, rank)
-        steps.extend(found)
-    if rank == 1:
-        steps.append(("Unsqueeze", {"axes": [1]}, {}))
-    current = start
-    for index, (operator, constants, attributes) in enumerate(steps or [("Identity", {}, {})]):
-        label = f"{PRODUCER}/{name}/{index}_{operator}"
-        inputs = [current]
-        for key, values in constants.items():
-            inputs.append(f"{label}/{key}")
-            graph.initializer.append(numpy_helper.from_array(np.array(values, dtype=np.int64), inputs[-1]))
-        current = name if index == max(len(steps), 1) - 1 else label
-        node = helper.make_node(operator, inputs, [current], name=label)
-        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        graph.node.append(node)
-
-
-def _selection_steps(selection: Selection, rank: int) -> tuple[list[_Step], int]:
-    """The operators that take a selection of a tensor, and the rank that is left."""
-    steps: list[_Step] = []
-    slices = [
-        (axis, part)
-        for axis, part in enumerate(selection.index)
-        if isinstance(part, slice) and part != slice(None)
-    ]
-    if slices:
-        largest = 2**63 - 1
-        bounds: dict[str, Sequence[int] | int] = {
-            "starts": [p.start or 0 for _, p in slices],
-            "ends": [largest if p.stop is None else p.stop for _, p in slices],
-            "axes": [axis for axis, _ in slices],
-            "steps": [p.step or 1 for _, p in slices],
-        }
-        steps.append(("Slice", bounds, {}))
-    numbers = [(axis, part) for axis, part in enumerate(selection.index) if isinstance(part, int)]
-    steps.extend(("Gather", {"index": part}, {"axis": axis}) for axis, part in reversed(numbers))
-    return steps, rank - len(numbers)
-
-
-def _make_room(graph: GraphProto, names: set[str]) -> dict[str, str]:
-    """Move tensors that bear one of the names out of the way; returns ``{name: new name}``.
-
-    Graph inputs keep their names.
-    """
-    inputs = {i.name for i in graph.input}
-    produced = {o for node in graph.node for o in node.output} | {t.name for t in graph.initializer}
-    taken = inputs | produced | names
-    moved: dict[str, str] = {}
-    for name in sorted((names & produced) - inputs):
-        fresh = f"model/{name}"
-        while fresh in taken:
-            fresh += "_"
-        taken.add(fresh)
-        moved[name] = fresh
-    _rename(graph, moved)
-    return moved
-
-
-def _rename(graph: GraphProto, moved: Mapping[str, str]) -> None:
-    for tensor in graph.initializer:
-        tensor.name = moved.get(tensor.name, tensor.name)
-    for node in graph.node:
-        node.input[:] = [moved.get(n, n) for n in node.input]
-        node.output[:] = [moved.get(n, n) for n in node.output]
-        for inner in _subgraphs(node):
-            _rename(inner, moved)
-            for value in inner.output:
-                value.name = moved.get(value.name, value.name)
-
-
 def _strip_graph(graph: GraphProto) -> None:
     graph.doc_string = ""
     del graph.value_info[:]
@@ -300,23 +187,8 @@ def _strip_graph(graph: GraphProto) -> None:
         tensor.doc_string = ""
     for node in graph.node:
         node.doc_string = ""
-        for inner in _subgraphs(node):
+        for inner in subgraphs(node):
             _strip_graph(inner)
-
-
-def _names_used(node: NodeProto) -> Iterator[str]:
-    yield from node.input
-    for inner in _subgraphs(node):
-        for child in inner.node:
-            yield from _names_used(child)
-        yield from (o.name for o in inner.output)
-
-
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _matrix(name: str) -> ValueInfoProto:

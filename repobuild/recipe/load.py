@@ -47,7 +47,7 @@ def load_recipe(path: Path) -> Recipe:
     """
     from pydantic import ValidationError
 
-    from repobuild.emit.serving import serving_mistakes
+    from repobuild.serving import serving_mistakes
     from repobuild.recipe.schema import RecipeDocument
 
     path = find_recipe(path)

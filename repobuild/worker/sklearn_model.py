@@ -7,28 +7,15 @@ import pickle
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, Evidence, InputInvalid, evidence
 from repobuild.tensors import Array, Batch, DType
+from repobuild.worker.estimators import AnswerKind, answers_of, class_name, dense, final_step, width_of
 
 ML_OPSET = 3
 DEFAULT_INPUT = "X"
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerKind:
-    """One thing an estimator answers with.
-
-    Attributes:
-        name: Name of the answer, and by default of the output.
-        method: Estimator method that computes it.
-    """
-
-    name: str
-    method: str
 
 
 class SklearnModel:
@@ -49,7 +36,7 @@ class SklearnModel:
         self._estimator = estimator
         self._notes = notes
         self._answers = answers_of(estimator, given)
-        self._width = _width(estimator, given)
+        self._width = width_of(estimator, given)
         self._input, self._dtype = self._matrix_input(inputs)
 
     @classmethod
@@ -105,7 +92,7 @@ class SklearnModel:
         if hasattr(estimator, "feature_names_in_"):
             facts["feature_names"] = [str(n) for n in estimator.feature_names_in_]
         return {
-            "model": _class_name(estimator),
+            "model": class_name(estimator),
             "facts": facts,
             "inputs": [{"name": self._input, "dtype": self._dtype.value, "dims": [self._width]}],
             "tools": _tool_versions(),
@@ -131,14 +118,14 @@ class SklearnModel:
         except (MissingConverter, MissingShapeCalculator) as problem:
             raise ConversionFailed(
                 "no-converter",
-                f"skl2onnx has no converter for a step of {_class_name(self._estimator)}",
+                f"skl2onnx has no converter for a step of {class_name(self._estimator)}",
                 evidence([_first_line(problem)]),
                 "replace the step by one that skl2onnx converts",
             ) from problem
         except Exception as problem:
             raise ConversionFailed(
                 "export-failed",
-                f"skl2onnx could not convert {_class_name(self._estimator)}",
+                f"skl2onnx could not convert {class_name(self._estimator)}",
                 evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
                 "the evidence is skl2onnx's own message; a smaller pipeline tells which step it means",
             ) from problem
@@ -175,7 +162,7 @@ class SklearnModel:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    parts = [_dense(method(piece), answer) for piece in pieces]
+                    parts = [dense(method(piece), answer) for piece in pieces]
             except (ValueError, TypeError) as problem:
                 raise InputInvalid(
                     "samples-refused",
@@ -219,7 +206,7 @@ class SklearnModel:
             DType.BOOL: data_types.BooleanTensorType,
             DType.BYTES: data_types.StringTensorType,
         }[self._dtype]
-        final = _final_step(self._estimator)
+        final = final_step(self._estimator)
         raw = {id(final): {"raw_scores": True}} if self._wants_raw_scores() else None
         for options in (raw, None):
             try:
@@ -249,40 +236,6 @@ class SklearnModel:
         return output
 
 
-def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
-    """What an estimator answers with, by its kind and the methods it has.
-
-    Raises:
-        InputInvalid: It is no estimator, or one without an answer for new rows.
-    """
-    from sklearn.base import is_classifier, is_outlier_detector
-
-    if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("predict", "transform")):
-        inside = (
-            f", with keys {', '.join(map(repr, list(estimator)[:8]))}" if isinstance(estimator, dict) else ""
-        )
-        raise InputInvalid(
-            "not-an-estimator",
-            f"{given} holds a {_class_name(estimator)}, which can neither predict nor transform",
-            (Evidence(f"it holds a {type(estimator).__name__}{inside}", file=given),),
-            "save the fitted estimator or pipeline itself",
-        )
-    if not hasattr(estimator, "predict"):
-        return (AnswerKind("transformed", "transform"),)
-    label = AnswerKind("label", "predict")
-    if is_classifier(estimator):
-        if hasattr(estimator, "predict_proba"):
-            return (label, AnswerKind("probabilities", "predict_proba"))
-        if hasattr(estimator, "decision_function"):
-            return (label, AnswerKind("decision_function", "decision_function"))
-        return (label,)
-    if is_outlier_detector(estimator):
-        return (label, AnswerKind("scores", "decision_function"))
-    if _is_clusterer(estimator):
-        return (label, AnswerKind("distances", "transform")) if hasattr(estimator, "transform") else (label,)
-    return (AnswerKind("prediction", "predict"),)
-
-
 def _require_packages(given: str) -> None:
     missing = [n for n in ("joblib", "sklearn", "skl2onnx") if importlib.util.find_spec(n) is None]
     if missing:
@@ -292,50 +245,6 @@ def _require_packages(given: str) -> None:
             evidence([f"not installed: {', '.join(missing)}"]),
             "pip install 'repobuild[sklearn]', with the scikit-learn that the model was trained with",
         )
-
-
-def _is_clusterer(estimator: Any) -> bool:
-    from sklearn.base import is_clusterer
-
-    return bool(is_clusterer(estimator))
-
-
-def _width(estimator: Any, given: str) -> int:
-    width = getattr(estimator, "n_features_in_", None)
-    if not isinstance(width, int):
-        raise InputInvalid(
-            "not-fitted",
-            f"the {_class_name(estimator)} in {given} does not know how many columns it takes",
-            (Evidence("it has no n_features_in_", file=given),),
-            "fit it before it is saved",
-        )
-    return width
-
-
-def _dense(answer: Any, kind: AnswerKind) -> Array:
-    import numpy as np
-
-    if hasattr(answer, "toarray"):
-        answer = answer.toarray()
-    if isinstance(answer, list):
-        raise InputInvalid(
-            "answer-not-tensor",
-            f"the model's {kind.method} answers with a list of {len(answer)} arrays, not with one array",
-            evidence(["a classifier of several targets has one array of probabilities a target"]),
-            "save one classifier a target",
-        )
-    return np.asarray(answer)
-
-
-def _final_step(estimator: Any) -> Any:
-    steps = getattr(estimator, "steps", None)
-    return _final_step(steps[-1][1]) if steps else estimator
-
-
-def _class_name(value: Any) -> str:
-    kind = type(value)
-    parts = [p for p in kind.__module__.split(".") if not p.startswith("_")]
-    return ".".join([*parts, kind.__qualname__]) if parts != ["builtins"] else kind.__qualname__
 
 
 def _first_line(problem: object) -> str:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from repobuild.graph.normal import normalise, select_outputs
+from repobuild.graph.normal import normalise
+from repobuild.graph.outputs import select_outputs
 from repobuild.selection import Selection
 
 ARRAY = np.arange(3 * 4 * 5, dtype=np.float32).reshape(3, 4, 5)

@@ -1,0 +1,106 @@
+"""What kinds of estimators there are: what each answers with, and how wide its rows are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from repobuild.errors import Evidence, InputInvalid, evidence
+from repobuild.tensors import Array
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKind:
+    """One thing an estimator answers with.
+
+    Attributes:
+        name: Name of the answer, and by default of the output.
+        method: Estimator method that computes it.
+    """
+
+    name: str
+    method: str
+
+
+def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
+    """What an estimator answers with, by its kind and the methods it has.
+
+    Raises:
+        InputInvalid: It is no estimator, or one without an answer for new rows.
+    """
+    from sklearn.base import is_classifier, is_clusterer, is_outlier_detector
+
+    if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("predict", "transform")):
+        inside = (
+            f", with keys {', '.join(map(repr, list(estimator)[:8]))}" if isinstance(estimator, dict) else ""
+        )
+        raise InputInvalid(
+            "not-an-estimator",
+            f"{given} holds a {class_name(estimator)}, which can neither predict nor transform",
+            (Evidence(f"it holds a {type(estimator).__name__}{inside}", file=given),),
+            "save the fitted estimator or pipeline itself",
+        )
+    if not hasattr(estimator, "predict"):
+        return (AnswerKind("transformed", "transform"),)
+    label = AnswerKind("label", "predict")
+    if is_classifier(estimator):
+        if hasattr(estimator, "predict_proba"):
+            return (label, AnswerKind("probabilities", "predict_proba"))
+        if hasattr(estimator, "decision_function"):
+            return (label, AnswerKind("decision_function", "decision_function"))
+        return (label,)
+    if is_outlier_detector(estimator):
+        return (label, AnswerKind("scores", "decision_function"))
+    if is_clusterer(estimator):
+        return (label, AnswerKind("distances", "transform")) if hasattr(estimator, "transform") else (label,)
+    return (AnswerKind("prediction", "predict"),)
+
+
+def width_of(estimator: Any, given: str) -> int:
+    """How many columns a fitted estimator takes.
+
+    Raises:
+        InputInvalid: It does not know, so it was not fitted.
+    """
+    width = getattr(estimator, "n_features_in_", None)
+    if not isinstance(width, int):
+        raise InputInvalid(
+            "not-fitted",
+            f"the {class_name(estimator)} in {given} does not know how many columns it takes",
+            (Evidence("it has no n_features_in_", file=given),),
+            "fit it before it is saved",
+        )
+    return width
+
+
+def dense(answer: Any, kind: AnswerKind) -> Array:
+    """An estimator's answer as one array; sparse matrices are filled up.
+
+    Raises:
+        InputInvalid: The answer is a list of arrays.
+    """
+    import numpy as np
+
+    if hasattr(answer, "toarray"):
+        answer = answer.toarray()
+    if isinstance(answer, list):
+        raise InputInvalid(
+            "answer-not-tensor",
+            f"the model's {kind.method} answers with a list of {len(answer)} arrays, not with one array",
+            evidence(["a classifier of several targets has one array of probabilities a target"]),
+            "save one classifier a target",
+        )
+    return np.asarray(answer)
+
+
+def final_step(estimator: Any) -> Any:
+    """The last step of a pipeline, through nested pipelines; an estimator that is none is its own."""
+    steps = getattr(estimator, "steps", None)
+    return final_step(steps[-1][1]) if steps else estimator
+
+
+def class_name(value: Any) -> str:
+    """The public name of an object's class: ``sklearn.linear_model.Ridge``."""
+    kind = type(value)
+    parts = [p for p in kind.__module__.split(".") if not p.startswith("_")]
+    return ".".join([*parts, kind.__qualname__]) if parts != ["builtins"] else kind.__qualname__
