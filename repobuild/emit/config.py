@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from repobuild import __version__
-from repobuild.serving import serving_config
 from repobuild.emit.warmup import Warmup, WarmupSample
 from repobuild.errors import EXIT_BUG, InputInvalid, RepobuildError, evidence
+from repobuild.serving import serving_config
 from repobuild.templates import render
 from repobuild.tensors import DType, Signature, TensorSpec
 from repobuild.triton import format_config, model_config, parse_config

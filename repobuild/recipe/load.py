@@ -47,8 +47,8 @@ def load_recipe(path: Path) -> Recipe:
     """
     from pydantic import ValidationError
 
-    from repobuild.serving import serving_mistakes
     from repobuild.recipe.schema import RecipeDocument
+    from repobuild.serving import serving_mistakes
 
     path = find_recipe(path)
     document = read_yaml(path)

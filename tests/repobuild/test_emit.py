@@ -12,10 +12,10 @@ from repobuild.emit.config import (
     same_interface,
     warmup_mistakes,
 )
-from repobuild.serving import serving_config, serving_mistakes
 from repobuild.emit.versions import Existing, settle_config
 from repobuild.emit.warmup import make_warmup, raw_bytes
 from repobuild.errors import InputInvalid
+from repobuild.serving import serving_config, serving_mistakes
 from repobuild.tensors import DType, Signature, TensorSpec
 from repobuild.triton import parse_config
 
