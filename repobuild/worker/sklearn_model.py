@@ -88,7 +88,7 @@ class SklearnModel:
             "notes": self._notes,
         }
         if hasattr(estimator, "classes_"):
-            facts["classes"] = [_json_scalar(c) for c in estimator.classes_]
+            facts["classes"] = _json_values(estimator.classes_)
         if hasattr(estimator, "feature_names_in_"):
             facts["feature_names"] = [str(n) for n in estimator.feature_names_in_]
         return {
@@ -252,8 +252,11 @@ def _first_line(problem: object) -> str:
     return lines[0][:500] if lines else type(problem).__name__
 
 
-def _json_scalar(value: Any) -> Any:
-    plain = value.item() if hasattr(value, "item") else value
+def _json_values(values: Any) -> Any:
+    """Class labels as JSON; an estimator of several targets has one array a target."""
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(plain, list):
+        return [_json_values(v) for v in plain]
     return plain if isinstance(plain, bool | int | float | str) else str(plain)
 
 

@@ -9,6 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_classification
 from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -339,6 +340,12 @@ def test_an_answer_that_differs_fails_with_row_and_report(repobuild_cli, project
     assert any(c["outcome"] == "fail" and c["worst"] for c in document["checks"])
     assert not (tmp_path / "repository").exists()
     assert not (tmp_path / "repository.repobuild").exists()
+
+
+def test_probabilities_of_several_targets_are_refused(refuse, project):
+    model = RandomForestClassifier(2, random_state=0).fit(IRIS, np.c_[SPECIES, SPECIES])
+    status, text = refuse(project(model, IRIS[:20]))
+    assert (status, "error[answer-not-tensor]" in text) == (3, True), text
 
 
 def test_an_estimator_without_converter_is_named(refuse, project):
