@@ -26,6 +26,7 @@ from repobuild_serve.metrics import MetricsRoutes
 _LOG = logging.getLogger(__name__)
 _DRAIN_STEP = 0.01
 _OTHER_FILES = 1024
+_COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
 
 
@@ -117,9 +118,10 @@ class Server:
         if self._stop.is_set():
             return 0
         self._models.start(loop, self._infer.deliver)
-        # What is loaded stays; the collector need not walk it again and again.
+        # What is loaded stays, and requests leave no cycles: the collector need not walk either all the time.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_COLLECTOR)
         try:
             await self._open_ports()
             sweeper = loop.create_task(self._sweep())

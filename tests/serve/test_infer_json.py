@@ -433,3 +433,12 @@ def test_brackets_in_strings_are_no_nesting(server, tensor):
     text = "[" * 500 + '\\" {{'
     response = server.infer("strings", {"inputs": [tensor([text], [1, 1], wire="BYTES")]})
     assert response.json["outputs"][0]["data"] == [text]
+
+
+def test_more_values_than_the_model_can_take_are_refused_before_they_are_read(server):
+    body = b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[1,2],"data":[%b]}]}' % b",".join(
+        [b"[]"] * 600_000
+    )
+    response = server.infer("id_fp32", body)
+    assert response.status == 400
+    assert "values, which no batch of model 'id_fp32' has" in response.error

@@ -18,7 +18,7 @@ from repobuild_serve.errors import RequestError
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_numbers import number_rows
 from repobuild_serve.wire.json_request import Reading, read_request
-from repobuild_serve.wire.json_text import depth, load_json
+from repobuild_serve.wire.json_text import deeper_than, load_json
 from repobuild_serve.wire.plan import InferPlan
 from repobuild_serve.wire.response import BatchResponses
 from repobuild_serve.wire.strings import count_strings, pack, unpack_strings
@@ -204,7 +204,15 @@ def test_depth(value):
             item = list(item.values())
         return 1 + max(map(deep, item), default=0) if isinstance(item, list) else 0
 
-    assert depth(json.dumps(value).encode()) == deep(value)
+    text = json.dumps(value).encode()
+    assert not deeper_than(text, deep(value))
+    assert deeper_than(text, deep(value) - 1)
+
+
+def test_depth_is_followed_over_long_texts():
+    flat = b"[" + b"[],{}," * 50_000 + b"1"
+    assert not deeper_than(flat + b"]", 2)
+    assert deeper_than(flat + b",[[]]]", 2)
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='[]{}":,\\ntrue012.eE-', max_size=60).map(str.encode))

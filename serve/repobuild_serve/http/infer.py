@@ -20,6 +20,7 @@ from repobuild_serve.wire.plan import Asked, InferPlan
 from repobuild_serve.wire.response import BatchResponses
 
 _LOG = logging.getLogger(__name__)
+_LARGE = 1 << 20
 
 
 class Endpoint:
@@ -84,6 +85,8 @@ class InferService:
         reading: Reading | None = None
         try:
             parsed = None
+            if len(body) > _LARGE and length != 0:
+                endpoint.plan.check_values(body if length is None else body[:length])
             if length is None:
                 parsed = endpoint.read_usual(body, arrived)
             elif length:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import httptools
 
@@ -76,7 +76,7 @@ class RequestParser:
         self._body_limit = body_limit
         self._budget = budget
         self._taken = 0
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
         self._done: list[Request] = []
         self._request = Request()
         self._pieces: list[bytes] = []
@@ -112,7 +112,8 @@ class RequestParser:
         if self.in_head and was_in_head:
             self._head_size += len(data)
             self._check_head()
-        return self._done
+        done, self._done = self._done, []
+        return done
 
     def on_message_begin(self) -> None:
         """Called by the parser at the start of a request."""
@@ -189,8 +190,13 @@ class RequestParser:
         self._taken += len(piece)
         self._pieces.append(piece)
 
-    def release(self) -> None:
-        """Let go of the body that is being received; the connection is gone."""
+    def close(self) -> None:
+        """Let go of everything; the connection is gone. Nothing may be fed afterwards."""
+        self._release()
+        # The parser and its callbacks hold each other.
+        self._parser = None
+
+    def _release(self) -> None:
         self._budget.give(self._taken)
         self._taken = 0
         self._pieces = []
@@ -201,7 +207,8 @@ class RequestParser:
         request = self._request
         pieces = self._pieces
         request.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self.release()
+        self._release()
+        self._request = Request()
         self._done.append(request)
 
     def _check_head(self) -> None:

@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._open.clear()
         self._backlog.clear()
-        self._parser.release()
+        self._parser.close()
 
     def eof_received(self) -> bool:
         """Called when the client sends no more; it still gets the answers it waits for."""

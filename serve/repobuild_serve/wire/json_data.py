@@ -108,8 +108,8 @@ def _pack_integers(values: list[int], datatype: DataType) -> bytes:
 
 
 def _pack_strings(flat: list[Any], count: int, name: str, model: str) -> bytes:
-    for value in flat:
-        checked(value, "data", "string")
+    if set(map(type, flat)) - {str}:
+        raise wrong_kind("data", "string")
     if len(flat) < count:
         raise RequestError(
             f"expected {count} string elements for inference input '{name}' for model '{model}', got "

@@ -13,6 +13,7 @@ import orjson
 from repobuild_serve.errors import Code, RequestError
 
 MAX_DEPTH = 100
+_STEP = 1 << 16
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _RAPIDJSON = re.compile(r"Parse error at offset (\d+): (.*)", re.DOTALL)
@@ -24,10 +25,9 @@ def load_json(body: bytes) -> Any:
     Raises:
         RequestError: The text is nested deeper than ``MAX_DEPTH`` or is no JSON (E6 of the Triton contract).
     """
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and depth(body) > MAX_DEPTH:
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and deeper_than(body, MAX_DEPTH):
         raise RequestError(
-            f"failed to parse the request JSON buffer: nesting depth exceeds the maximum of {MAX_DEPTH}",
-            Code.INVALID_ARG,
+            f"failed to parse the request JSON buffer: nesting depth exceeds the maximum of {MAX_DEPTH}"
         )
     try:
         return orjson.loads(body)
@@ -35,15 +35,19 @@ def load_json(body: bytes) -> Any:
         return _load_lenient(body)
 
 
-def depth(body: bytes) -> int:
-    """How deep brackets are nested outside strings; also for malformed texts, in one pass."""
+def deeper_than(body: bytes, limit: int) -> bool:
+    """Whether brackets outside strings are nested deeper than ``limit``; also tells of malformed texts."""
     import numpy as np
 
-    brackets = np.frombuffer(_STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS), dtype=np.uint8)
-    if not brackets.size:
-        return 0
-    opening = (brackets == ord("[")) | (brackets == ord("{"))
-    return int(np.where(opening, 1, -1).astype(np.int32).cumsum(dtype=np.int32).max())
+    brackets = _STRINGS.sub(b"", body).translate(None, _NOT_BRACKETS)
+    level = 0
+    for start in range(0, len(brackets), _STEP):
+        part = np.frombuffer(brackets, dtype=np.uint8, count=min(_STEP, len(brackets) - start), offset=start)
+        steps = np.where((part == ord("[")) | (part == ord("{")), 1, -1).cumsum()
+        if level + int(steps.max()) > limit:
+            return True
+        level += int(steps[-1])
+    return False
 
 
 def _load_lenient(body: bytes) -> Any:

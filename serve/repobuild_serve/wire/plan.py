@@ -14,6 +14,7 @@ from repobuild_serve.errors import RequestError
 
 _REMEMBERED = 1024
 _LONGEST_HEADER = 4096
+_SPARE_VALUES = 1 << 16
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
     "prepended to each "
@@ -122,6 +123,7 @@ class InferPlan:
         self.outputs_by_name = {item.name: index for index, item in enumerate(settings.outputs)}
         self.variable = any(item.variable for item in settings.inputs)
         self.layouts: dict[bytes, BinaryLayout] = {}
+        self.most_values = _most_values(settings)
         self.all_binary = tuple(Wanted(index, binary=True) for index in range(len(settings.outputs)))
 
     def remember_layout(self, header: bytes, layout: BinaryLayout) -> None:
@@ -186,9 +188,29 @@ class InferPlan:
         plan.shapes[tuple(dims)] = shape
         return shape
 
+    def check_values(self, text: bytes) -> None:
+        """Refuse a large JSON text by its commas, before it is turned into many times its size in objects.
+
+        Raises:
+            RequestError: It has more values than the model takes in its largest batch.
+        """
+        if self.most_values is not None and text.count(b",") > self.most_values:
+            raise RequestError(
+                f"the request has more than {self.most_values} values, which no batch of model "
+                f"'{self.name}' has"
+            )
+
     def key(self, shapes: Sequence[Shape]) -> Hashable:
         """The ticket key of a request with these input shapes."""
         return tuple(shape.key for shape in shapes) if self.variable else None
+
+
+def _most_values(settings: ModelSettings) -> int | None:
+    """More JSON values than any request for the model needs; None where shapes or texts set no bound."""
+    if any(item.variable or not item.datatype.size for item in settings.inputs):
+        return None
+    rows = max(1, settings.max_batch_size)
+    return sum(rows * prod(item.dims) for item in settings.inputs) + _SPARE_VALUES
 
 
 def _listed(dims: Sequence[int]) -> str:
