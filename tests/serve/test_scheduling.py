@@ -11,6 +11,7 @@ import uvloop
 from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.scheduling import timer
+from repobuild_serve.scheduling.forming import Batch
 from repobuild_serve.scheduling.short_runs import SHORT_NS, STREAK, ShortRuns
 
 MS = 1_000_000
@@ -62,8 +63,8 @@ def test_half_a_millisecond_is_not_rounded_up():
     assert MS // 2 <= best < MS
 
 
-def tickets(size=8):
-    return [Ticket(0, 1, 0, [bytes(size)], [()])]
+def batch(size=8):
+    return Batch([Ticket(0, 1, 0, [bytes(size)], [()])], 1)
 
 
 def timing(wall, cpu):
@@ -73,37 +74,37 @@ def timing(wall, cpu):
 def test_a_streak_of_short_runs_lets_batches_run_on_the_loop():
     runs = ShortRuns()
     for _ in range(STREAK):
-        assert not runs.allows(tickets())
-        runs.ran_elsewhere(tickets(), timing(SHORT_NS // 2, SHORT_NS // 4))
-    assert runs.allows(tickets())
-    assert not runs.allows(tickets(9))
+        assert not runs.allows(batch())
+        runs.ran_elsewhere(batch(), timing(SHORT_NS // 2, SHORT_NS // 4))
+    assert runs.allows(batch())
+    assert not runs.allows(batch(9))
 
 
 def test_a_long_run_ends_it_and_asks_for_a_longer_streak():
     runs = ShortRuns()
     for _ in range(STREAK):
-        runs.ran_elsewhere(tickets(), timing(100, 100))
+        runs.ran_elsewhere(batch(), timing(100, 100))
     runs.ran_here(timing(SHORT_NS * 2, SHORT_NS * 2))
     for _ in range(2 * STREAK):
-        assert not runs.allows(tickets())
-        runs.ran_elsewhere(tickets(), timing(100, 100))
-    assert runs.allows(tickets())
+        assert not runs.allows(batch())
+        runs.ran_elsewhere(batch(), timing(100, 100))
+    assert runs.allows(batch())
 
 
 def test_a_model_that_sleeps_never_runs_on_the_loop():
     runs = ShortRuns()
     for _ in range(STREAK * 10):
-        runs.ran_elsewhere(tickets(), timing(SHORT_NS * 10, 100))
-    assert not runs.allows(tickets())
+        runs.ran_elsewhere(batch(), timing(SHORT_NS * 10, 100))
+    assert not runs.allows(batch())
 
 
 def test_one_stall_is_forgiven_and_several_in_a_row_are_not():
     runs = ShortRuns()
     for _ in range(STREAK):
-        runs.ran_elsewhere(tickets(), timing(100, 100))
+        runs.ran_elsewhere(batch(), timing(100, 100))
     for wall in (SHORT_NS * 9, 100, SHORT_NS * 9, SHORT_NS * 9, 100):
         runs.ran_here(timing(wall, 100))
-        assert runs.allows(tickets())
+        assert runs.allows(batch())
     for _ in range(3):
         runs.ran_here(timing(SHORT_NS * 9, 100))
-    assert not runs.allows(tickets())
+    assert not runs.allows(batch())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
@@ -47,23 +47,22 @@ class ModelVersion:
         """Start the instances; answers go to ``sink``, on the loop's thread."""
         batching = self.settings.batching
         former: Former = BatchFormer(batching, len(self._workers)) if batching else DirectFormer()
+        fixed_size = all(item.datatype.size and not item.variable for item in self.settings.inputs)
         self._scheduler = Scheduler(
             loop,
             former,
             self._workers,
             self.statistics,
             sink,
+            fixed_size=fixed_size,
             preserve_ordering=batching is not None and batching.preserve_ordering,
         )
 
-    def submit(self, ticket: Ticket) -> None:
-        """Queue a request.
-
-        Raises:
-            RequestError: The queue is full or the model is stopping.
-        """
+    @property
+    def submit(self) -> Callable[[Ticket], None]:
+        """What queues a request (``Scheduler.submit``); only after ``start``."""
         assert self._scheduler is not None
-        self._scheduler.submit(ticket)
+        return self._scheduler.submit
 
     def pending(self) -> int:
         """Requests that no instance has begun."""

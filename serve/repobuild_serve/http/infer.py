@@ -43,6 +43,7 @@ class InferService:
     def __init__(self, limits: Limits, budget: Budget) -> None:
         self._limits = limits
         self._budget = budget
+        self._most_waiting = limits.queued_requests
         self._waiting: dict[int, Exchange] = {}
         self._number = 0
         self._endpoints: dict[ModelVersion, Endpoint] = {}
@@ -64,19 +65,19 @@ class InferService:
             extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
             return error_reply(501 if extra else 400, exc.text, b"text/plain", extra)
         encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
-        return self.begin(exchange, endpoint, body, length, encoding)
+        return self.begin(endpoint, length, encoding, exchange, body)
 
     def begin(
-        self, exchange: Exchange, endpoint: Endpoint, body: bytes, length: int | None, encoding: bytes = b""
+        self, endpoint: Endpoint, length: int | None, encoding: bytes, exchange: Exchange, body: bytes
     ) -> bytes | None:
         """Start an inference.
 
         Args:
-            exchange: Where the answer goes.
             endpoint: The model.
-            body: Uncompressed body.
             length: Length of the JSON part; None if the body is JSON, 0 if it is one raw tensor.
             encoding: How to compress the response; empty for not at all.
+            exchange: Where the answer goes.
+            body: Uncompressed body.
 
         Returns:
             The answer if there is one already, which is then an error.
@@ -85,7 +86,8 @@ class InferService:
         reading: Reading | None = None
         try:
             parsed = None
-            if len(body) > _LARGE and length != 0:
+            size = len(body)
+            if size > _LARGE and length != 0:
                 endpoint.plan.check_values(body if length is None else body[:length])
             if length is None:
                 parsed = endpoint.read_usual(body, arrived)
@@ -97,11 +99,10 @@ class InferService:
                 reading = Reading(arrived)
                 parsed = read_request(endpoint.plan, body, length, reading, self._limits.input_size)
             ticket, asked = parsed
-            waiting = self._waiting
-            if len(waiting) >= self._limits.queued_requests:
+            waiting, budget = self._waiting, self._budget
+            if len(waiting) >= self._most_waiting:
                 return refusal(queue_full(), asked.request_id)
-            size = len(body)
-            if not self._budget.take(size):
+            if not budget.take(size):
                 return refusal(RequestError(BUSY, Code.UNAVAILABLE), asked.request_id)
             self._number = ticket.number = number = self._number + 1
             exchange.work = (endpoint, asked, encoding, size)
@@ -110,7 +111,7 @@ class InferService:
                 endpoint.submit(ticket)
             except RequestError as exc:
                 del waiting[number]
-                self._budget.give(size)
+                budget.give(size)
                 return refusal(exc, asked.request_id)
         except RequestError as exc:
             return refusal(exc, reading.request_id if reading else "")
@@ -129,8 +130,12 @@ class InferService:
                 exchange.reply = refusal(answer.error, exchange.work[1].request_id)
         else:
             self._write(answer, exchanges)
-        connections: dict[Connection, None] = dict.fromkeys([exchange.connection for exchange in exchanges])
-        for connection in connections:
+        # A connection with several answers gets them in one write.
+        several: dict[Connection, None] = {}
+        for exchange in exchanges:
+            if not exchange.connection.write_only(exchange):
+                several[exchange.connection] = None
+        for connection in several:
             connection.completed()
 
     def _write(self, answer: Answer, exchanges: list[Exchange]) -> None:

@@ -294,17 +294,22 @@ class Connection(asyncio.Protocol):
 
     # writing
 
+    def write_only(self, exchange: Exchange) -> bool:
+        """Write the answer of an exchange that is the only thing the connection has to do.
+
+        Returns:
+            False, and nothing is done, if there is more; then ``completed`` must be called.
+        """
+        opened = self._open
+        if len(opened) != 1 or self._backlog or not exchange.plain or self._transport is None or self._paused:
+            return False
+        assert exchange.reply is not None
+        opened.clear()
+        self._transport.write(exchange.reply)
+        return True
+
     def completed(self) -> None:
         """Called by the application after it set the reply of one or more exchanges."""
-        opened = self._open
-        if len(opened) == 1 and not self._backlog and not self._ending:
-            exchange = opened[0]
-            if exchange.plain and exchange.reply is not None and self._transport is not None:
-                opened.clear()
-                self._transport.write(exchange.reply)
-                if self._paused:
-                    self._set_reading()
-                return
         self._advance()
 
     def _advance(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from repobuild_serve.config.printing import config_document
@@ -130,8 +131,7 @@ class Routes:
         except RequestError:
             return None
         encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
-        begin = self._infer.begin
-        return KnownHead(size, lambda exchange, body: begin(exchange, endpoint, body, length, encoding))
+        return KnownHead(size, partial(self._infer.begin, endpoint, length, encoding))
 
     def body_limit(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
         """See ``Application.body_limit``."""

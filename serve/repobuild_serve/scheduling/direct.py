@@ -11,6 +11,8 @@ from repobuild_serve.scheduling.forming import Batch
 class DirectFormer:
     """Hands out requests one by one: no limit, no time-out, no waiting (Triton contract)."""
 
+    bounded = False
+
     def __init__(self) -> None:
         self._queue: deque[Ticket] = deque()
 

@@ -62,6 +62,8 @@ class BatchFormer:
 
     def __init__(self, policy: BatchingPolicy, instances: int) -> None:
         self.ready: deque[Batch] = deque()
+        self.bounded = policy.queue.max_size > 0
+        self._timeouts = policy.queue.timeout_ns > 0
         self._policy = policy
         self._sizes = frozenset(policy.preferred)
         self._largest_preferred = policy.preferred[-1]
@@ -87,8 +89,7 @@ class BatchFormer:
 
     def full(self) -> bool:
         """Whether the queue policy allows no further request."""
-        limit = self._policy.queue.max_size
-        return bool(limit) and len(self) >= limit
+        return self.bounded and len(self) >= self._policy.queue.max_size
 
     def enqueue(self, ticket: Ticket) -> bool:
         """Append a request.
@@ -97,15 +98,15 @@ class BatchFormer:
             Whether ``form`` must be called now, because something may have become possible.
         """
         fresh = self._fresh
-        deadline = self._deadline(ticket)
-        if deadline:
-            self._timed.add(ticket.number)
-            heappush(self._deadlines, (deadline, ticket.number, ticket))
         differs = bool(fresh) and fresh[-1].key != ticket.key
         fresh.append(ticket)
         self._queued_rows += ticket.rows
-        if deadline and self._deadlines[0][1] == ticket.number:
-            return True
+        if self._timeouts:
+            deadline = self._deadline(ticket)
+            self._timed.add(ticket.number)
+            heappush(self._deadlines, (deadline, ticket.number, ticket))
+            if self._deadlines[0][1] == ticket.number:
+                return True
         return self._slots and (differs or self._queued_rows >= self._wake_rows)
 
     def expire(self, now: int) -> list[Ticket]:
@@ -263,7 +264,7 @@ class BatchFormer:
         timeout = queue.timeout_ns
         if queue.allow_override and 0 < ticket.timeout_ns < timeout:
             timeout = ticket.timeout_ns
-        return ticket.arrived + timeout if timeout else 0
+        return ticket.arrived + timeout
 
     def _nearest_deadline(self) -> int | None:
         deadlines = self._deadlines

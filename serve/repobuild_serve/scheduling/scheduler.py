@@ -19,7 +19,13 @@ from repobuild_serve.scheduling.workers import Worker
 
 
 class Former(Protocol):
-    """The queue of a model and the rule by which batches are formed from it."""
+    """The queue of a model and the rule by which batches are formed from it.
+
+    Attributes:
+        bounded: Whether the queue can be full.
+    """
+
+    bounded: bool
 
     def __len__(self) -> int:
         """Requests that wait to be put into a batch."""
@@ -60,6 +66,7 @@ class Scheduler:
     Args:
         loop: The event loop.
         former: Queue and batching rules.
+        fixed_size: Whether every row of the model's inputs has the same size in bytes.
         workers: The instances.
         statistics: Counters to keep.
         sink: Where answers go.
@@ -74,6 +81,7 @@ class Scheduler:
         statistics: Statistics,
         sink: Sink,
         *,
+        fixed_size: bool = False,
         preserve_ordering: bool = False,
     ) -> None:
         self._loop = loop
@@ -83,9 +91,10 @@ class Scheduler:
         self._statistics = statistics
         self._sink = sink
         self._timer = DeadlineTimer(loop, self._pump)
-        self._short = ShortRuns()
+        self._short = ShortRuns(fixed_size=fixed_size)
+        self._bounded = former.bounded
         self._turn_due = False
-        self._stopping = self._closed = False
+        self._closed = False
         self._order: deque[Batch] | None = deque() if preserve_ordering else None
         self._finished: dict[int, tuple[Batch, Outcome]] = {}
         for worker in workers:
@@ -97,16 +106,15 @@ class Scheduler:
         Raises:
             RequestError: The queue is full, or the model is stopping.
         """
-        former = self._former
-        if self._stopping:
+        if self._closed:
             raise RequestError(
                 "Server is stopping, scheduler for model has stopped accepting new inference requests",
                 Code.UNAVAILABLE,
                 tagged=True,
             )
-        if former.full():
+        if self._bounded and self._full():
             raise queue_full()
-        if former.enqueue(ticket) and not self._turn_due:
+        if self._former.enqueue(ticket) and not self._turn_due:
             # At the end of this turn of the loop, so that what arrives in the same turn may share the batch.
             self._turn_due = True
             self._loop.call_soon(self._pump)
@@ -119,13 +127,9 @@ class Scheduler:
         """Whether any request waits or runs."""
         return len(self._idle) < len(self._workers) or self.pending() > 0
 
-    def refuse_new(self) -> None:
-        """Take no further requests; those that wait are still run."""
-        self._stopping = True
-
     def close(self) -> None:
         """Stop the threads and answer whatever still waits with an error."""
-        self._stopping = self._closed = True
+        self._closed = True
         self._timer.close()
         left = self._former.drain()
         if left:
@@ -134,8 +138,18 @@ class Scheduler:
         for worker in self._workers:
             worker.stop()
 
-    def _pump(self) -> None:
-        """Reject what has expired, form what is due, and set instances to work."""
+    def _full(self) -> bool:
+        """Whether the queue is full, after what an instance could take this turn has been handed out."""
+        if self._former.full() and self._turn_due:
+            self._pump(here=False)
+        return self._former.full()
+
+    def _pump(self, *, here: bool = True) -> None:
+        """Reject what has expired, form what is due, and set instances to work.
+
+        Args:
+            here: Whether short batches may run, and be answered, within this call.
+        """
         self._turn_due = False
         former, idle = self._former, self._idle
         now = time.monotonic_ns()
@@ -145,7 +159,7 @@ class Scheduler:
             if self._order is not None:
                 self._order.append(batch)
             worker = idle.pop()
-            if self._short.allows(batch.tickets):
+            if here and self._short.allows(batch):
                 outcome = worker.run_here(batch.tickets, batch.rows)
                 idle.append(worker)
                 self._short.ran_here(outcome.timing)
@@ -171,7 +185,7 @@ class Scheduler:
     def _done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
         """Called when a worker's thread has run a batch."""
         self._idle.append(worker)
-        self._short.ran_elsewhere(batch.tickets, outcome.timing)
+        self._short.ran_elsewhere(batch, outcome.timing)
         if not self._closed:
             self._pump()
         self._finish(batch, outcome)

@@ -7,10 +7,8 @@ of short runs, for inputs no larger than those of the streak, and one long run e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from repobuild_serve.core.statistics import Timing
-from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.scheduling.forming import Batch
 
 SHORT_NS = 200_000
 """Longest run that may hold up the loop."""
@@ -27,9 +25,13 @@ class ShortRuns:
     Processor time decides, as the time on the clock includes waiting for the interpreter lock and for the
     processor. A model that waits for something else shows by the clock: no run of its streak is short, or
     several runs on the loop's thread in a row are long.
+
+    Args:
+        fixed_size: Whether every row of the model's inputs has the same size in bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, fixed_size: bool = False) -> None:
+        self._fixed_size = fixed_size
         self._needed = STREAK
         self._streak = 0
         self._size = 0
@@ -37,18 +39,20 @@ class ShortRuns:
         self._good = 0
         self._stalls = 0
 
-    def allows(self, tickets: Sequence[Ticket]) -> bool:
+    def allows(self, batch: Batch) -> bool:
         """Whether a batch may run on the loop's thread."""
-        return self._streak >= self._needed and self._fastest < SHORT_NS and _size(tickets) <= self._size
+        return (
+            self._streak >= self._needed and self._fastest < SHORT_NS and self._measure(batch) <= self._size
+        )
 
-    def ran_elsewhere(self, tickets: Sequence[Ticket], timing: Timing) -> None:
+    def ran_elsewhere(self, batch: Batch, timing: Timing) -> None:
         """Learn from a run on an instance's thread."""
         if timing.cpu > SHORT_NS:
             self._start_over()
             return
         self._streak += 1
         self._fastest = min(self._fastest, timing.end - timing.start)
-        self._size = max(self._size, _size(tickets))
+        self._size = max(self._size, self._measure(batch))
 
     def ran_here(self, timing: Timing) -> None:
         """Learn from a run on the loop's thread."""
@@ -66,6 +70,8 @@ class ShortRuns:
         self._streak = self._size = self._good = self._stalls = 0
         self._fastest = SHORT_NS
 
-
-def _size(tickets: Sequence[Ticket]) -> int:
-    return sum([len(buffer) for ticket in tickets for buffer in ticket.inputs])
+    def _measure(self, batch: Batch) -> int:
+        """How large the inputs of a batch are: in rows where all rows are alike, else in bytes."""
+        if self._fixed_size:
+            return batch.rows
+        return sum([len(buffer) for ticket in batch.tickets for buffer in ticket.inputs])
