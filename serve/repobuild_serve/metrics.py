@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.http.exchange import Exchange, KnownHead
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
-from repobuild_serve.http.protocol import Exchange, KnownHead
 from repobuild_serve.http.replies import PLAIN, error_reply, reply
 from repobuild_serve.lifecycle import Models
 

@@ -16,9 +16,11 @@ from pathlib import Path
 from repobuild_serve import __version__
 from repobuild_serve.errors import StartError
 from repobuild_serve.http.budget import Budget
+from repobuild_serve.http.exchange import Application
+from repobuild_serve.http.host import Host
 from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
-from repobuild_serve.http.protocol import Application, Connection, Host
+from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.metrics import MetricsRoutes

@@ -10,9 +10,10 @@ from repobuild_serve.core.ticket import Answer
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
+from repobuild_serve.http.exchange import Exchange
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
-from repobuild_serve.http.protocol import Connection, Exchange
+from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request

@@ -10,132 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import cast
 
-from repobuild_serve.http.budget import Budget
-from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.exchange import Exchange
+from repobuild_serve.http.host import Host
 from repobuild_serve.http.parser import Request, RequestParser
-from repobuild_serve.http.replies import CONTINUE, error_reply, with_connection, without_body
+from repobuild_serve.http.replies import CONTINUE, error_reply
 
 _LOG = logging.getLogger(__name__)
-_MAX_HEADS = 1024
 _MAX_HEAD = 4096
 _HEAD_END = b"\r\n\r\n"
 _LINGER_SECONDS = 2
-
-
-class Exchange:
-    """A request that has been read and the place its answer will take.
-
-    Attributes:
-        connection: Where the answer goes.
-        reply: The answer, once there is one.
-        plain: Whether the answer is written as it is: HTTP/1.1, keep-alive, with body.
-        close: Whether the connection ends after the answer.
-        keep: Whether to tell an HTTP/1.0 client that the connection stays open.
-        head_only: Whether the body is left out.
-        work: What the application keeps with the request.
-    """
-
-    # Class attributes, so that an exchange costs one assignment; few are ever given another value.
-    reply: bytes | None = None
-    plain = True
-    close = False
-    keep = False
-    head_only = False
-    work: Any = None
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def bytes_to_write(self) -> bytes:
-        """The answer with what the connection's state asks for."""
-        response = self.reply
-        assert response is not None
-        if self.plain:
-            return response
-        if self.head_only:
-            response = without_body(response)
-        if self.close:
-            return with_connection(response, b"close")
-        return with_connection(response, b"keep-alive") if self.keep else response
-
-
-@dataclass(frozen=True, slots=True)
-class KnownHead:
-    """What a header that was met before means.
-
-    Attributes:
-        length: Length of the body.
-        begin: Starts the request; gives the answer if it is there at once.
-    """
-
-    length: int
-    begin: Callable[[Exchange, bytes], bytes | None]
-
-
-class Application(Protocol):
-    """What answers the requests of a listener."""
-
-    def respond(self, request: Request, exchange: Exchange) -> bytes | None:
-        """Answer a request, or return None and complete the exchange later."""
-        ...
-
-    def known_head(self, request: Request) -> KnownHead | None:
-        """What to remember of a request's header, if all that matters is in it."""
-        ...
-
-    def body_limit(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
-        """See ``BodyLimit``."""
-        ...
-
-
-class Host:
-    """What the connections of one listener share.
-
-    Attributes:
-        application: What answers requests.
-        limits: Bounds of what clients may ask for.
-        budget: Bytes of bodies that may be held, shared with other listeners.
-        heads: Known headers.
-        connections: Open connections.
-        tick: Seconds since the start, roughly.
-        stopping: Whether every answer is the last of its connection.
-    """
-
-    def __init__(self, application: Application, limits: Limits, budget: Budget) -> None:
-        self.application = application
-        self.limits = limits
-        self.budget = budget
-        self.heads: dict[bytes, KnownHead] = {}
-        self.connections: set[Connection] = set()
-        self.tick = 0
-        self.stopping = False
-
-    def remember(self, head: bytes, request: Request) -> None:
-        """Keep what a header means, if it may be kept."""
-        if self.stopping:
-            return
-        known = self.application.known_head(request)
-        if known is not None:
-            if len(self.heads) >= _MAX_HEADS:
-                self.heads.clear()
-            self.heads[head] = known
-
-    def sweep(self) -> None:
-        """Drop connections whose time is over; called once a second."""
-        self.tick += 1
-        for connection in tuple(self.connections):
-            connection.check_time(self.tick)
-
-    def stop(self) -> None:
-        """Close idle connections; the others close after the answers they wait for."""
-        self.stopping = True
-        self.heads.clear()
-        for connection in tuple(self.connections):
-            connection.stop()
 
 
 class Connection(asyncio.Protocol):

@@ -12,10 +12,10 @@ from repobuild_serve.config.printing import config_document
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.http.compression import chosen_encoding
+from repobuild_serve.http.exchange import Exchange, KnownHead
 from repobuild_serve.http.infer import InferService, header_length
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
-from repobuild_serve.http.protocol import Exchange, KnownHead
 from repobuild_serve.http.replies import JSON, PLAIN, document_reply, error_reply, refusal, reply
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.wire.json_text import load_json

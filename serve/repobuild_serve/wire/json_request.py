@@ -20,7 +20,8 @@ from repobuild_serve.wire.parameters import (
     wanted_outputs,
 )
 from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Shape
-from repobuild_serve.wire.strings import count_strings, pack
+from repobuild_serve.wire.raw_request import read_raw_request
+from repobuild_serve.wire.strings import count_strings
 
 _SOURCES = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
 
@@ -67,7 +68,7 @@ def read_request(
     """
     if header_length == 0 or not body:
         _check_size(len(body), size_limit)
-        return _raw_request(plan, body, reading.arrived)
+        return read_raw_request(plan, body, reading.arrived)
     header = body if header_length is None else body[:header_length]
     _check_size(len(header), size_limit)
     document = load_json(header)
@@ -273,42 +274,3 @@ def _check_content(plan: InferPlan, item: _Item, shape: Shape) -> None:
             f"'{plan.name}', expecting {shape.count}",
             tagged=True,
         )
-
-
-def _raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
-    """A body that is one tensor and nothing else (Triton contract, raw binary request)."""
-    if len(plan.inputs) != 1:
-        raise RequestError(
-            f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} "
-            "inputs in "
-            f"'{plan.name}' model configuration"
-        )
-    config = plan.settings.inputs[0]
-    datatype = config.datatype
-    lead = [1] if plan.settings.batched else []
-    if not datatype.size:
-        if config.dims not in {(1,), (-1,)}:
-            raise RequestError(
-                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
-            )
-        shape = plan.shape(0, [*lead, 1])
-        return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
-            "", plan.all_binary
-        )
-    fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
-    if config.dims.count(-1) > 1:
-        raise RequestError(
-            f"The shape of the raw input '{config.name}' can not be deduced because there are more than "
-            "one variable-sized "
-            "dimension",
-            Code.INVALID_ARG,
-        )
-    dims = [*lead, *(len(body) // fixed if dim == -1 else dim for dim in config.dims)]
-    if prod(dims) * datatype.size != len(body):
-        raise RequestError(
-            f"input byte size mismatch for input 'raw_input' for model '{plan.name}'. "
-            f"Expected {prod(dims) * datatype.size}, got {len(body)}",
-            tagged=True,
-        )
-    shape = plan.shape(0, dims)
-    return Ticket(0, shape.rows, arrived, [body], [shape.dims], plan.key([shape])), Asked("", plan.all_binary)

@@ -1,0 +1,58 @@
+"""Reading a raw binary request: a body that is one tensor and nothing else (Triton contract)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.plan import Asked, InferPlan, Parsed
+from repobuild_serve.wire.strings import pack
+
+
+def read_raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
+    """Read a body that is the only input's tensor; its shape follows from the config and the size.
+
+    Args:
+        plan: The model it is for.
+        body: The tensor; for BYTES the one element, without a length word.
+        arrived: ``time.monotonic_ns()`` at arrival.
+
+    Raises:
+        RequestError: The model has several inputs, or the size does not fit.
+    """
+    if len(plan.inputs) != 1:
+        raise RequestError(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} "
+            "inputs in "
+            f"'{plan.name}' model configuration"
+        )
+    config = plan.settings.inputs[0]
+    datatype = config.datatype
+    lead = [1] if plan.settings.batched else []
+    if not datatype.size:
+        if config.dims not in {(1,), (-1,)}:
+            raise RequestError(
+                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
+            )
+        shape = plan.shape(0, [*lead, 1])
+        return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
+            "", plan.all_binary
+        )
+    fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
+    if config.dims.count(-1) > 1:
+        raise RequestError(
+            f"The shape of the raw input '{config.name}' can not be deduced because there are more than "
+            "one variable-sized "
+            "dimension",
+            Code.INVALID_ARG,
+        )
+    dims = [*lead, *(len(body) // fixed if dim == -1 else dim for dim in config.dims)]
+    if prod(dims) * datatype.size != len(body):
+        raise RequestError(
+            f"input byte size mismatch for input 'raw_input' for model '{plan.name}'. "
+            f"Expected {prod(dims) * datatype.size}, got {len(body)}",
+            tagged=True,
+        )
+    shape = plan.shape(0, dims)
+    return Ticket(0, shape.rows, arrived, [body], [shape.dims], plan.key([shape])), Asked("", plan.all_binary)
