@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from repobuild.report import Check, Fail, Report
 from repobuild.samples import Samples
 from repobuild.sources.interface import Description, Trust
 from repobuild.tensors import Signature
-from repobuild.watch import Watch
+from repobuild.watch import StepDetail, Watch, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Ledger:
         self.order = order
         self.recipe = order.recipe
         self.watch = watch
+        self.under_way = "start"
         self.checks: list[Check] = []
         self.verification: list[Check] = []
         self._source: dict[str, Any] = {}
@@ -68,6 +70,13 @@ class Ledger:
         self._signature: Signature | None = None
         self._notes: list[str] = []
         self._tools = [Tool("repobuild", __version__)]
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[StepDetail]:
+        """Tell the watcher of a step, and remember which one is under way."""
+        self.under_way = name
+        with step(self.watch, name) as detail:
+            yield detail
 
     def found_model(self, model: Description) -> None:
         """The model has been loaded."""
@@ -93,10 +102,6 @@ class Ledger:
     def found_emission(self, emission: Emission) -> None:
         """The model folder has been staged."""
         self._note(emission.notes)
-
-    def model_text(self) -> str:
-        """What the model is, in one line without line breaks."""
-        return " ".join(str(self._source["model"]).split())
 
     def signature_text(self) -> str:
         """Inputs and outputs in one line."""

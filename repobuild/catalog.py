@@ -62,7 +62,7 @@ CATALOG: Mapping[str, Meaning] = {
     "recipe-too-large": Meaning(3, "The recipe is larger than 1 MiB."),
     "repository-changed": Meaning(8, "Another build changed the same model while this one was at work. Run it again."),
     "repository-is-mount": Meaning(7, "The repository is a mount point, so that a finished model cannot be renamed into it in one step."),
-    "repository-not-folder": Meaning(3, "The path of the repository is a file."),
+    "repository-unusable": Meaning(3, "The path cannot be that of a model repository: it is or lies below a file, is empty or the root, or is the state folder of another repository."),
     "runtime-failed": Meaning(5, "ONNX Runtime loads the model, and fails when it runs on the samples."),
     "runtime-refuses": Meaning(5, "ONNX Runtime does not load the exported model."),
     "samples-refused": Meaning(3, "The model's own method raises an error on the samples."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from repobuild.compare import EXACT, Comparison, as_rows, compare
-from repobuild.recipe.types import Bounds, Tolerance
+from repobuild.compare import Comparison, as_rows, compare
+from repobuild.recipe.types import EXACT, Bounds, Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runner
 from repobuild.selection import Selection
@@ -112,8 +112,10 @@ def _equal(name: str, dtype: DType, outcome: Comparison, bounds: Bounds) -> Chec
         return Check(
             title, Fail(outcome.why), hint="the exporter gives this answer another form than the model"
         )
+    if not outcome.total:
+        return Check(title, Fail("the answer is empty, so nothing was compared"))
     good = outcome.total - outcome.wrong
-    if not dtype.is_float:
+    if bounds == EXACT or not dtype.is_float:
         detail = f"{good} of {outcome.total} agree"
         hint = "rows near a decision boundary flip in float32; try dtype: FP64 for the input"
     else:

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from repobuild.errors import printable
 from repobuild.report import Check, Report
 
 
@@ -23,11 +24,11 @@ class PlainLines:
     def ended(self, step: str, detail: str, seconds: float) -> None:
         """One line: step, what came out, how long it took."""
         if not self._quiet:
-            click.echo(f"  {step:<8} {detail} ({seconds:.1f} s)", err=True)
+            click.echo(f"  {step:<8} {printable(detail)} ({seconds:.1f} s)", err=True)
 
     def note(self, text: str) -> None:
         """A note is shown even when quiet."""
-        click.echo(f"note: {text}", err=True)
+        click.echo(f"note: {printable(text)}", err=True)
 
 
 def closing_table(report: Report, repository: str) -> str:
@@ -37,7 +38,9 @@ def closing_table(report: Report, repository: str) -> str:
     lines = [f"{name:<{widths[0]}}  {outcome:<{widths[1]}}  {detail}" for name, outcome, detail in rows]
     where = f"{repository}/{report.model}/{report.version}"
     state = "new" if report.changed else "unchanged, equal content was there"
-    return "\n".join([*lines, f"PASSED {report.model} version {report.version} ({state}): {where}"])
+    return printable(
+        "\n".join([*lines, f"PASSED {report.model} version {report.version} ({state}): {where}"])
+    )
 
 
 def _detail(check: Check) -> str:

@@ -17,6 +17,7 @@ This module imports nothing of repobuild, so that every other module may raise f
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -26,6 +27,19 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 _CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that could move a terminal's cursor or reorder what it shows.
+
+    Names out of files that nobody vouched for appear in errors; line breaks and tabs are left alone.
+    """
+    kept = "\n\t"
+    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs", "Co")
+    return "".join(
+        c if c in kept or unicodedata.category(c) not in hidden else c.encode("unicode_escape").decode()
+        for c in text
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,7 @@ class Evidence:
         """``file:line: key: text`` with what is known of it."""
         place = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
         key = f"{self.key}: " if self.key else ""
-        return f"{place}{key}{self.text}"
+        return printable(f"{place}{key}{self.text}")
 
 
 @dataclass(eq=False)
@@ -78,13 +92,13 @@ class RepobuildError(Exception):
 
     def render(self) -> str:
         """The plain text form: ``error[code]: message``, evidence lines, ``hint:``."""
-        lines = [f"error[{self.code}]: {self.message}"]
+        lines = [f"error[{self.code}]: {printable(self.message)}"]
         for item in self.evidence:
             first, *rest = item.render().splitlines() or [""]
             lines.append(f"  - {first}")
             lines.extend(f"    {line}" for line in rest)
         if self.hint:
-            lines.append(f"hint: {self.hint}")
+            lines.append(f"hint: {printable(self.hint)}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

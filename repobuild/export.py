@@ -11,7 +11,8 @@ from repobuild.errors import InputInvalid
 from repobuild.graph.normal import finish, normalise, tensors_only
 from repobuild.graph.outputs import select_outputs
 from repobuild.recipe.load import recipe_evidence
-from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, OutputRecipe, Recipe
+from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, OutputRecipe, Recipe, Tolerance
+from repobuild.report import Deviation
 from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.samples import Samples
 from repobuild.selection import Selection
@@ -30,6 +31,7 @@ class Graph:
         path: The ONNX file.
         signature: Its tensors.
         reference: The model's own answers under the names of the outputs.
+        tolerance: The recipe's, with equality for class labels.
         max_batch_size: What config.pbtxt may say; 0 without a batch dimension.
         notes: What was decided for the user.
     """
@@ -37,6 +39,7 @@ class Graph:
     path: Path
     signature: Signature
     reference: Reference
+    tolerance: Tolerance
     max_batch_size: int
     notes: tuple[str, ...]
 
@@ -61,6 +64,8 @@ def export_graph(source: Source, model: Description, recipe: Recipe, samples: Sa
     exported = source.export(opset, folder / "exported.onnx")
     wanted = _wanted_outputs(recipe, exported, model)
     reference = _ask(source, samples, wanted, recipe)
+    labels = set(model.facts.get("labels", {"label"}))
+    tolerance = recipe.tolerance.with_exact(name for name, w in wanted.items() if w.answer in labels)
     proto = tensors_only(onnx.load(str(exported.path)), opset)
     probe = folder / "probe.onnx"
     onnx.save(proto, str(probe))
@@ -68,12 +73,16 @@ def export_graph(source: Source, model: Description, recipe: Recipe, samples: Sa
     chains = {name: (Selection.parse(exported.answers[w.answer]), w) for name, w in wanted.items()}
     normalise(proto, recipe.name, [select_outputs(chains, ranks)])
     onnx.save(proto, str(probe))
-    signature, notes = _signature(OnnxRuntimeRunner(probe), model, samples.wire, reference, recipe)
+    wants_batches = recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE) > 0
+    dependence = reference.rows_independent(tolerance)
+    signature, notes = _signature(
+        OnnxRuntimeRunner(probe), model, samples.wire, dependence, wants_batches=wants_batches
+    )
     finish(proto, signature)
     path = folder / "graph.onnx"
     path.write_bytes(proto.SerializeToString(deterministic=True))
     size = recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE)
-    return Graph(path, signature, reference, size if signature.batched else 0, notes)
+    return Graph(path, signature, reference, tolerance, size if signature.batched else 0, notes)
 
 
 def _wanted_outputs(recipe: Recipe, exported: Exported, model: Description) -> dict[str, Selection]:
@@ -113,20 +122,30 @@ def _wanted_outputs(recipe: Recipe, exported: Exported, model: Description) -> d
 
 
 def _ask(source: Source, samples: Samples, wanted: Mapping[str, Selection], recipe: Recipe) -> Reference:
+    texts = ", ".join(str(w) for w in wanted.values())
     try:
-        return ask_model(source, samples.given, wanted)
+        reference = ask_model(source, samples.given, wanted)
+        empty = [name for name, answer in reference.batched.items() if not answer.size]
+        reason = f"nothing is left of output '{empty[0]}'" if empty else ""
     except IndexError as problem:
-        texts = ", ".join(str(w) for w in wanted.values())
+        reason = str(problem)
+    if reason:
         raise InputInvalid(
             "output-out-of-range",
             "an output takes a part that the model's answer does not have",
-            (recipe_evidence(recipe, ("outputs",), f"{texts}: {problem}"),),
+            (recipe_evidence(recipe, ("outputs",), f"{texts}: {reason}"),),
             "indexes count from 0, and the first axis holds the rows",
-        ) from problem
+        )
+    return reference
 
 
 def _signature(
-    runner: OnnxRuntimeRunner, model: Description, wire: Batch, reference: Reference, recipe: Recipe
+    runner: OnnxRuntimeRunner,
+    model: Description,
+    wire: Batch,
+    dependence: Deviation | str | None,
+    *,
+    wants_batches: bool,
 ) -> tuple[Signature, tuple[str, ...]]:
     """Types and shapes as they come out for all rows and for one, and whether there is a batch dimension."""
     many, one = runner.run(wire), runner.run(take(wire, 0, 1))
@@ -140,9 +159,7 @@ def _signature(
         for name, answer in many.items()
     )
     notes: list[str] = []
-    wants_batches = recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE) > 0
     stray = [n for n, a in many.items() if len(a) != count or len(one[n]) != 1]
-    dependence = reference.rows_independent(recipe.tolerance)
     if stray:
         notes.append(f"no batch dimension: output '{stray[0]}' does not have one row a sample")
     elif dependence is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from repobuild.artifact import Artifact
 from repobuild.build import Ledger, Order, Refused, stop_on_failure
-from repobuild.checks import check_artifact
+from repobuild.checks import check_artifact, spread
 from repobuild.compilers.interface import Compiler
 from repobuild.emit.commit import Outcome, commit, recover
 from repobuild.emit.model import Emission, emit
 from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
-from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed
+from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed, from_oserror
 from repobuild.export import Graph, export_graph
 from repobuild.interrupts import import_whole
 from repobuild.plugins import COMPILERS, RUNNERS
@@ -20,7 +20,7 @@ from repobuild.sources.find import open_source
 from repobuild.sources.interface import Description, Source
 from repobuild.verify.replay import Golden, Subject, replay
 from repobuild.verify.server import BundledServer
-from repobuild.watch import Silent, Watch, step
+from repobuild.watch import Silent, Watch
 
 TARGET = "onnxruntime"
 GOLDEN_ROWS = 64
@@ -54,11 +54,14 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
             return publish(ledger, emission, golden, shop)
     except RepobuildError as error:
         raise Refused(error, ledger.report()) from error
+    except OSError as problem:
+        doing = f"building '{order.recipe.name}', at the step '{ledger.under_way}'"
+        raise Refused(from_oserror(problem, doing), ledger.report()) from problem
 
 
 def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
     """Vouch for the model, load it in its child process, and read the rows that fit it."""
-    with step(ledger.watch, "load") as done:
+    with ledger.step("load") as done:
         source.vouch(ledger.order.trust)
         import_whole(NATIVE)
         model = source.describe(ledger.recipe)
@@ -71,7 +74,7 @@ def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
 
 def export(ledger: Ledger, source: Source, model: Description, samples: Samples, shop: Workshop) -> Graph:
     """Make ONNX in normal form, and ask the model itself for its answers."""
-    with step(ledger.watch, "export") as done:
+    with ledger.step("export") as done:
         graph = export_graph(source, model, ledger.recipe, samples, shop.work)
         ledger.found_graph(graph)
         done.say(ledger.signature_text())
@@ -80,7 +83,7 @@ def export(ledger: Ledger, source: Source, model: Description, samples: Samples,
 
 def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
     """Turn the graph into what the target runs."""
-    with step(ledger.watch, "compile") as done:
+    with ledger.step("compile") as done:
         compiler: Compiler = COMPILERS.load(TARGET)()
         artifact = compiler.compile(graph.path, graph.signature, shop.work / compiler.filename)
         ledger.found_artifact(artifact)
@@ -90,11 +93,10 @@ def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
 
 def check(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples) -> None:
     """Compare the artifact with the model on every row."""
-    with step(ledger.watch, "check") as done:
+    with ledger.step("check") as done:
         runner = RUNNERS.load(artifact.kind)(artifact.path)
-        bounds = ledger.recipe.tolerance
         ledger.checks.extend(
-            check_artifact(runner, samples.wire, graph.reference, artifact.signature, bounds)
+            check_artifact(runner, samples.wire, graph.reference, artifact.signature, graph.tolerance)
         )
         stop_on_failure(
             ledger.checks, CheckFailed, "check-failed", "the artifact does not answer as the model does"
@@ -104,17 +106,9 @@ def check(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples) ->
 
 def stage(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples, shop: Workshop) -> Emission:
     """Write the model folder as Triton will see it, beside the repository."""
-    with step(ledger.watch, "stage") as done:
+    with ledger.step("stage") as done:
         compiler: Compiler = COMPILERS.load(artifact.kind)()
-        emission = emit(
-            shop,
-            ledger.recipe,
-            artifact,
-            compiler.backend,
-            ledger.model_text(),
-            graph.max_batch_size,
-            samples.wire,
-        )
+        emission = emit(shop, ledger.recipe, artifact, compiler.backend, graph.max_batch_size, samples.wire)
         ledger.found_emission(emission)
         done.say(f"config.pbtxt, {len(emission.warmup_files)} warm-up files, version {emission.version}")
         return emission
@@ -122,17 +116,16 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples, sh
 
 def verify(ledger: Ledger, emission: Emission, graph: Graph, samples: Samples, shop: Workshop) -> Golden:
     """Start the bundled server on the staged model and make it answer as the model did."""
-    with step(ledger.watch, "verify") as done:
+    with ledger.step("verify") as done:
         # Without a batch dimension an answer may depend on the other rows: all of them are one request.
         count = GOLDEN_ROWS if emission.signature.batched else samples.count
-        golden = Golden.first_rows(samples.wire, graph.reference.batched, count)
+        chosen = list(spread(samples.count, count))
+        golden = Golden(
+            {name: array[chosen] for name, array in samples.wire.items()},
+            {name: array[chosen] for name, array in graph.reference.batched.items()},
+        )
         subject = Subject(
-            ledger.recipe.name,
-            emission.version,
-            emission.signature,
-            emission.config.max_batch_size,
-            emission.waits,
-            ledger.recipe.tolerance,
+            ledger.recipe.name, emission.version, emission.signature, emission.config, graph.tolerance
         )
         with BundledServer(shop.models, shop.work) as server:
             ledger.verification.extend(replay(server, subject, golden))
@@ -148,10 +141,13 @@ def verify(ledger: Ledger, emission: Emission, graph: Graph, samples: Samples, s
 
 def publish(ledger: Ledger, emission: Emission, golden: Golden, shop: Workshop) -> Report:
     """Bring the staged model into the repository in one step."""
-    with step(ledger.watch, "publish") as done:
-        report = ledger.report(emission.version, changed=True)
-        write_records(shop.meta, ledger.recipe, report, emission, golden)
-        outcome: Outcome = commit(shop, ledger.recipe.name, emission.version, emission.existing)
+    with ledger.step("publish") as done:
+
+        def write(version: int) -> None:
+            report = ledger.report(version, changed=True)
+            write_records(shop.meta, ledger.recipe, report, emission, golden)
+
+        outcome: Outcome = commit(shop, ledger.recipe.name, emission, write)
         done.say(
             f"version {outcome.version}" if outcome.changed else f"version {outcome.version} is equal already"
         )

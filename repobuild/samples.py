@@ -93,9 +93,10 @@ def _read(path: Path, recipe: Recipe) -> dict[str, Array]:
             "save them with numpy.save or numpy.savez",
         )
     try:
-        if path.suffix == ".npy":
-            return {"samples": np.load(path, allow_pickle=False)}
-        with np.load(path, allow_pickle=False) as archive:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"samples": loaded}
+        with loaded as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise _invalid(
@@ -104,7 +105,7 @@ def _read(path: Path, recipe: Recipe) -> dict[str, Array]:
             ["no such file"],
             "paths in a recipe are relative to the recipe's own folder",
         ) from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as problem:
         raise _invalid(
             recipe,
             f"{recipe.samples_given} is not a readable {path.suffix} file",

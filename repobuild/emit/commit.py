@@ -12,20 +12,15 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, read_config
-from repobuild.emit.versions import (
-    Existing,
-    look,
-    manifests,
-    next_version,
-    text_digest,
-    unchanged_version,
-)
+from repobuild.emit.model import Emission
+from repobuild.emit.versions import equal_version, look, next_version
 from repobuild.emit.workshop import Workshop, locked
 from repobuild.errors import Evidence, VerificationFailed, from_oserror
 from repobuild.interrupts import deferred_interrupts
@@ -67,14 +62,14 @@ class Outcome:
     changed: bool
 
 
-def commit(shop: Workshop, model: str, staged_version: int, seen: Existing | None) -> Outcome:
+def commit(shop: Workshop, model: str, emission: Emission, write_records: Callable[[int], None]) -> Outcome:
     """Bring the staged model into the repository.
 
     Args:
-        shop: The build's workshop; ``models/<model>`` and ``meta`` are complete.
+        shop: The build's workshop.
         model: Model name.
-        staged_version: Name of the staged version folder; renamed if the number was taken meanwhile.
-        seen: The model folder when the build looked at it.
+        emission: The staged model. Its version folder is renamed if the number was taken meanwhile.
+        write_records: Fills ``shop.meta`` once the version is known; called with the lock held.
 
     Raises:
         VerificationFailed: Another build changed the model's configuration meanwhile.
@@ -82,7 +77,7 @@ def commit(shop: Workshop, model: str, staged_version: int, seen: Existing | Non
     """
     try:
         with deferred_interrupts(), locked(shop.state):
-            return _commit_locked(shop, model, staged_version, seen)
+            return _commit_locked(shop, model, emission, write_records)
     except OSError as problem:
         recover(shop)
         raise from_oserror(problem, "writing into the repository") from problem
@@ -158,9 +153,11 @@ class _Places:
         return not source.exists() and target.exists()
 
 
-def _commit_locked(shop: Workshop, model: str, staged_version: int, seen: Existing | None) -> Outcome:
+def _commit_locked(
+    shop: Workshop, model: str, emission: Emission, write_records: Callable[[int], None]
+) -> Outcome:
     settle(shop.repository, shop.state)
-    now = look(shop.repository, shop.state, model)
+    seen, now = emission.existing, look(shop.repository, model)
     if (now is None) != (seen is None) or (now and seen and now.digest != seen.digest):
         raise VerificationFailed(
             "repository-changed",
@@ -168,18 +165,46 @@ def _commit_locked(shop: Workshop, model: str, staged_version: int, seen: Existi
             (Evidence("config.pbtxt is no longer the one that this build looked at"),),
             "run the command again",
         )
-    staged = shop.models / model
-    text = (staged / CONFIG_FILE).read_text(encoding="utf-8")
-    same = unchanged_version(shop.repository, model, now, staged / str(staged_version))
-    if same is not None and now is not None and now.digest == text_digest(text):
-        return Outcome(same, changed=False)
+    staged, folder = shop.models / model, shop.repository / model
+    if emission.kept:
+        (staged / CONFIG_FILE).unlink()  # it was there for verification; the user's own is not touched
+    same = equal_version(folder, now, staged / str(emission.version))
+    missing = _missing_files(staged, folder)
     version = same if same is not None else next_version(now, shop.state, model)
-    if version != staged_version and same is None:
-        (staged / str(staged_version)).rename(staged / str(version))
+    if same is None and version != emission.version:
+        (staged / str(emission.version)).rename(staged / str(version))
+    elif same is not None and same != emission.version:
+        (staged / str(emission.version)).rename(staged / str(same))
+    write_records(version)
+    if same is not None and not missing:
+        _restore_records(shop, model, version)
+        return Outcome(version, changed=False)
     kind: Kind = "new-model" if now is None else "new-version" if same is None else "new-config"
-    step = Step(kind, shop.token, model, version, () if now is None else _new_files(shop, model))
-    _run(_Places(shop.repository, shop.state, step))
+    added = tuple(name for name in missing if name != CONFIG_FILE) if now is not None else ()
+    _run(_Places(shop.repository, shop.state, Step(kind, shop.token, model, version, added)))
     return Outcome(version, changed=True)
+
+
+def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:
+    """Files beside the version folders that the repository lacks or has with other content.
+
+    Warm-up files are given by their bare name, config.pbtxt by its own.
+    """
+    missing = []
+    for file in sorted((*(staged / warmup.FOLDER).glob("*"), *staged.glob(CONFIG_FILE))):
+        there = folder / file.relative_to(staged)
+        if not there.is_file() or there.read_bytes() != file.read_bytes():
+            missing.append(file.name)
+    return tuple(missing)
+
+
+def _restore_records(shop: Workshop, model: str, version: int) -> None:
+    """Put records back that somebody removed; those that are there stay as they are."""
+    meta = shop.state / model / str(version)
+    meta.mkdir(parents=True, exist_ok=True)
+    for file in sorted(shop.meta.iterdir()):
+        if not (meta / file.name).exists():
+            file.rename(meta / file.name)
 
 
 def _run(places: _Places) -> None:
@@ -224,22 +249,14 @@ def _undo(places: _Places) -> None:
 
 
 def _remove_unused(places: _Places) -> None:
-    """Drop warm-up files of ours that config.pbtxt no longer names."""
+    """Drop warm-up files of ours that config.pbtxt no longer names; their names tell whose they are."""
     read = read_config(places.folder)
     if read is None:
         return
     used = {i.input_data_file for sample in read[1].model_warmup for i in sample.inputs.values()}
-    ours = {name for manifest in manifests(places.state / places.step.model) for name in manifest["warmup"]}
-    for name in ours - used:
-        with contextlib.suppress(FileNotFoundError):
-            (places.folder / warmup.FOLDER / name).unlink()
-
-
-def _new_files(shop: Workshop, model: str) -> tuple[str, ...]:
-    staged, present = (root / model / warmup.FOLDER for root in (shop.models, shop.repository))
-    if not staged.is_dir():
-        return ()
-    return tuple(sorted(p.name for p in staged.iterdir() if not (present / p.name).exists()))
+    for file in (places.folder / warmup.FOLDER).glob("*"):
+        if file.name not in used and file.is_file() and warmup.is_ours(file):
+            file.unlink()
 
 
 def _write_journal(state: Path, step: Step) -> None:

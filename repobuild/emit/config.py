@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild import __version__
 from repobuild.emit.warmup import Warmup, WarmupSample
-from repobuild.errors import EXIT_BUG, InputInvalid, RepobuildError, evidence
+from repobuild.errors import EXIT_BUG, Evidence, InputInvalid, RepobuildError, evidence
 from repobuild.serving import serving_config
 from repobuild.templates import render
 from repobuild.tensors import DType, Signature, TensorSpec
@@ -17,6 +17,7 @@ from repobuild.triton import format_config, model_config, parse_config
 
 CONFIG_FILE = "config.pbtxt"
 TEMPLATE = "config.pbtxt.j2"
+HEADER = "# Written by repobuild, which replaces this file only while the rest of it has sha256 "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,6 @@ class ConfigContext:
     """What the template of config.pbtxt may use.
 
     Attributes:
-        generator: Version of repobuild.
-        made_from: What the model is, in one line.
         name: Model name.
         backend: Triton's backend.
         max_batch_size: 0 without a batch dimension.
@@ -44,8 +43,6 @@ class ConfigContext:
         warmup: Warm-up entries.
     """
 
-    generator: str
-    made_from: str
     name: str
     backend: str
     max_batch_size: int
@@ -86,18 +83,16 @@ def complete_serving(serving: Mapping[str, Any], *, batched: bool, cpu_only: boo
 def render_config(
     name: str,
     backend: str,
-    made_from: str,
     signature: Signature,
     serving: Any,
     max_batch_size: int,
     warmup: Warmup,
 ) -> str:
-    """The text of config.pbtxt.
+    """The text of config.pbtxt, under a header by which :func:`is_ours` knows it again.
 
     Args:
         name: Model name.
         backend: Triton's backend.
-        made_from: What the model is, in one line.
         signature: The graph's tensors.
         serving: The completed section, as a ModelConfig message.
         max_batch_size: 0 without a batch dimension.
@@ -110,8 +105,6 @@ def render_config(
     rest.CopyFrom(serving)
     rest.ClearField("max_batch_size")
     context = ConfigContext(
-        generator=__version__,
-        made_from=made_from,
         name=name,
         backend=backend,
         max_batch_size=max_batch_size,
@@ -120,7 +113,7 @@ def render_config(
         serving=format_config(rest),
         warmup=warmup.samples,
     )
-    text = render(TEMPLATE, {f: getattr(context, f) for f in ConfigContext.__slots__})
+    text = _sealed(render(TEMPLATE, {f: getattr(context, f) for f in ConfigContext.__slots__}))
     message = parse_config(text, CONFIG_FILE)
     wrong = [
         *config_mistakes(message, signature),
@@ -212,6 +205,21 @@ def warmup_mistakes(message: Any, files: Mapping[str, bytes]) -> Iterator[str]:
                 yield f"warm-up '{sample.name}' gives input '{name}' a type that the model has not"
 
 
+def text_digest(text: str) -> str:
+    """sha256 of a text's UTF-8 bytes, hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_ours(text: str) -> bool:
+    """Whether repobuild wrote a config.pbtxt and nobody has edited it since; its header tells."""
+    header, _, rest = text.partition("\n")
+    return header == f"{HEADER}{text_digest(rest)}"
+
+
+def _sealed(text: str) -> str:
+    return f"{HEADER}{text_digest(text)}\n{text}"
+
+
 def same_interface(one: Any, other: Any) -> list[str]:
     """How the inputs and outputs of two configurations differ, empty when clients cannot tell them apart."""
     differences: list[str] = []
@@ -239,7 +247,15 @@ def read_config(folder: Path) -> tuple[str, Any] | None:
     file = folder / CONFIG_FILE
     if not file.is_file():
         return None
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise InputInvalid(
+            "config-unreadable",
+            "config.pbtxt is not UTF-8 text",
+            (Evidence(str(problem), file=str(file)),),
+            "save it as UTF-8",
+        ) from None
     return text, parse_config(text, file)
 
 

@@ -10,12 +10,15 @@ from typing import Any
 from repobuild.artifact import Artifact
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
-from repobuild.emit.versions import Existing, look, next_version, settle_config, text_digest
+from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
-from repobuild.errors import from_oserror
+from repobuild.errors import InputInvalid, from_oserror
+from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.tensors import Batch, Signature
 from repobuild.triton import parse_config
+
+LARGEST_BATCH = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,10 @@ class Emission:
     Attributes:
         folder: The folder, in a repository of its own.
         version: The version folder in it.
-        signature: The model's tensors.
+        signature: The model's tensors, of the outputs those that the configuration serves.
         config: The configuration, as a ModelConfig message.
-        config_digest: sha256 of config.pbtxt when repobuild rendered it, empty when the user's own is kept.
+        config_text: config.pbtxt.
+        kept: Whether that is the user's own, which stays as it is.
         warmup_files: Warm-up files that repobuild made.
         existing: The model's folder in the repository as it was looked at.
         notes: What was decided for the user.
@@ -37,15 +41,11 @@ class Emission:
     version: int
     signature: Signature
     config: Any
-    config_digest: str
+    config_text: str
+    kept: bool
     warmup_files: tuple[str, ...]
     existing: Existing | None
     notes: tuple[str, ...]
-
-    @property
-    def waits(self) -> bool:
-        """Whether the dynamic batcher waits for further requests."""
-        return bool(self.config.dynamic_batching.max_queue_delay_microseconds)
 
 
 def emit(
@@ -53,7 +53,6 @@ def emit(
     recipe: Recipe,
     artifact: Artifact,
     backend: str,
-    made_from: str,
     max_batch_size: int,
     wire: Batch,
 ) -> Emission:
@@ -64,7 +63,6 @@ def emit(
         recipe: Name and ``serving:`` section.
         artifact: The checked artifact; it is moved into the version folder.
         backend: Triton's backend for it.
-        made_from: What the model is, in one line.
         max_batch_size: 0 without a batch dimension.
         wire: Rows in the inputs' own types, for warm-up.
 
@@ -73,38 +71,61 @@ def emit(
         EnvironmentLacking: The file system refuses.
     """
     signature = artifact.signature
+    if max_batch_size > LARGEST_BATCH:
+        raise InputInvalid(
+            "serving-unfit",
+            f"max_batch_size {max_batch_size} is more than any server can hold",
+            (recipe_evidence(recipe, ("serving", "max_batch_size"), f"at most {LARGEST_BATCH}"),),
+            "Triton allocates and warms up for it; some hundreds are already large",
+        )
     serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
     warm = warmup.make_warmup(signature, wire, max_batch_size)
-    rendered = render_config(recipe.name, backend, made_from, signature, serving, max_batch_size, warm)
-    existing = look(shop.repository, shop.state, recipe.name)
+    rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm)
+    existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
     text = settle_config(existing, rendered, signature, home / CONFIG_FILE)
     version = next_version(existing, shop.state, recipe.name)
+    config = parse_config(text, home / CONFIG_FILE)
+    _serves_new_version(config, version, recipe)
     folder = shop.models / recipe.name
+    ours = text == rendered
     try:
-        if existing is not None and text == existing.text:
+        if not ours:
             _copy_surroundings(home, folder)
         (folder / str(version)).mkdir(parents=True)
         artifact.path.rename(folder / str(version) / artifact.path.name)
-        if text == rendered:
+        if ours:
             (folder / warmup.FOLDER).mkdir(exist_ok=True)
             for name, data in warm.files.items():
                 (folder / warmup.FOLDER / name).write_bytes(data)
-        (folder / CONFIG_FILE).write_text(text, encoding="utf-8")
+        (folder / CONFIG_FILE).write_bytes(text.encode())
     except OSError as problem:
         raise from_oserror(problem, "writing the staged model") from problem
-    ours = text == rendered
+    named = {o.name for o in config.output}
+    served = tuple(o for o in signature.outputs if o.name in named)
     kept = "config.pbtxt was edited by hand and fits, so it stays; serving: of the recipe is not applied"
     return Emission(
         folder=folder,
         version=version,
-        signature=signature,
-        config=parse_config(text, home / CONFIG_FILE),
-        config_digest=text_digest(text) if ours else "",
+        signature=Signature(signature.inputs, served, signature.batched),
+        config=config,
+        config_text=text,
+        kept=not ours,
         warmup_files=tuple(sorted(warm.files)) if ours else (),
         existing=existing,
         notes=() if ours else (kept,),
     )
+
+
+def _serves_new_version(config: Any, version: int, recipe: Recipe) -> None:
+    policy = config.version_policy
+    if policy.WhichOneof("policy_choice") == "specific" and version not in policy.specific.versions:
+        raise InputInvalid(
+            "serving-unfit",
+            f"version_policy serves versions {list(policy.specific.versions)}, and this would be {version}",
+            (recipe_evidence(recipe, ("serving", "version_policy"), f"{version} is not among them"),),
+            "add it, or serve the latest versions",
+        )
 
 
 def _copy_surroundings(home: Path, folder: Path) -> None:

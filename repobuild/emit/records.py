@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.artifact import tree_digests
+from repobuild.emit.config import text_digest
 from repobuild.emit.model import Emission
 from repobuild.recipe.types import Recipe
 from repobuild.report import Report
@@ -43,17 +44,17 @@ def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emissi
 
 
 def _manifest(recipe: Recipe, report: Report, emission: Emission) -> dict[str, Any]:
-    version = emission.folder / str(emission.version)
+    version = emission.folder / str(report.version)
     return {
         "format": FORMAT,
         "model": recipe.name,
-        "version": emission.version,
+        "version": report.version,
         "files": {
             name: {"sha256": digest, "bytes": (version / name).stat().st_size}
             for name, digest in tree_digests(version).items()
         },
         "carries_code": False,
-        "config": {"sha256": emission.config_digest},
+        "config": {"sha256": text_digest(emission.config_text), "made_by_repobuild": not emission.kept},
         "warmup": list(emission.warmup_files),
         "recipe": {"sha256": recipe.digest},
         "source": report.source,

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.artifact import tree_digests
-from repobuild.emit.config import CONFIG_FILE, config_mistakes, read_config, same_interface
+from repobuild.emit.config import (
+    CONFIG_FILE,
+    config_mistakes,
+    is_ours,
+    read_config,
+    same_interface,
+    text_digest,
+)
 from repobuild.errors import Evidence, InputInvalid, evidence
 from repobuild.tensors import Signature
 from repobuild.triton import parse_config
-
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,15 @@ class Existing:
     Attributes:
         versions: Version numbers, ascending.
         text: Its config.pbtxt, ``None`` when there is none.
-        ours: Whether repobuild wrote that config and nobody edited it since.
     """
 
     versions: tuple[int, ...]
     text: str | None
-    ours: bool
+
+    @property
+    def ours(self) -> bool:
+        """Whether repobuild wrote the configuration and nobody edited it since."""
+        return self.text is not None and is_ours(self.text)
 
     @property
     def digest(self) -> str:
@@ -39,7 +45,7 @@ class Existing:
         return "" if self.text is None else text_digest(self.text)
 
 
-def look(repository: Path, state: Path, model: str) -> Existing | None:
+def look(repository: Path, model: str) -> Existing | None:
     """The model's folder in the repository, ``None`` when there is none.
 
     Raises:
@@ -49,9 +55,7 @@ def look(repository: Path, state: Path, model: str) -> Existing | None:
     if not folder.exists():
         return None
     read = read_config(folder)
-    text = read[0] if read else None
-    ours = text is not None and text_digest(text) in set(_written_configs(state / model))
-    return Existing(_numbers(folder), text, ours)
+    return Existing(_numbers(folder), read[0] if read else None)
 
 
 def next_version(existing: Existing | None, state: Path, model: str) -> int:
@@ -101,33 +105,18 @@ def settle_config(existing: Existing | None, rendered: str, signature: Signature
     )
 
 
-def unchanged_version(repository: Path, model: str, existing: Existing | None, staged: Path) -> int | None:
+def equal_version(folder: Path, existing: Existing | None, staged: Path) -> int | None:
     """The latest version when its files equal the staged ones, else ``None``.
 
     Args:
-        repository: The repository.
-        model: Model name.
-        existing: The model folder as it stands.
+        folder: The model's folder in the repository.
+        existing: What is in it.
         staged: The staged version folder.
     """
     if existing is None or not existing.versions:
         return None
     latest = existing.versions[-1]
-    same = tree_digests(repository / model / str(latest)) == tree_digests(staged)
-    return latest if same else None
-
-
-def text_digest(text: str) -> str:
-    """sha256 of a text's UTF-8 bytes, hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def manifests(folder: Path) -> Iterator[dict[str, Any]]:
-    """The manifests of a model's versions, in order."""
-    for number in _numbers(folder):
-        file = folder / str(number) / MANIFEST
-        if file.is_file():
-            yield json.loads(file.read_text(encoding="utf-8"))
+    return latest if tree_digests(folder / str(latest)) == tree_digests(staged) else None
 
 
 def _misfits(old: Any, new: Any, signature: Signature) -> Iterator[str]:
@@ -149,11 +138,6 @@ def _misfits(old: Any, new: Any, signature: Signature) -> Iterator[str]:
 def _difference(old: str, new: str) -> tuple[Evidence, ...]:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "config.pbtxt", "wanted", lineterm="")
     return (Evidence("\n".join(list(lines)[:80])),)
-
-
-def _written_configs(folder: Path) -> Iterator[str]:
-    for manifest in manifests(folder):
-        yield manifest["config"]["sha256"]
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:

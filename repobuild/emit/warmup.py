@@ -12,10 +12,13 @@ import hashlib
 import re
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec
 
 FOLDER = "warmup"
+LARGEST_BATCH = 1024
+"""Requests that one warm-up sample sends; the server makes them all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Warmup:
 
 
 def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmup:
-    """Warm-up from the first sample row: once alone, and once as the largest batch.
+    """Warm-up from the first sample row: once alone, and once as the largest batch (or 1024).
 
     Without a batch dimension the whole samples are one request, since the first axis may be anything; the
     first row of them is sent.
@@ -68,12 +71,21 @@ def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmu
     for position, spec in enumerate(signature.inputs):
         row = wire[spec.name][0] if signature.batched else wire[spec.name][:1]
         data = raw_bytes(row, spec.dtype)
-        file = f"{_readable(spec, position)}-{hashlib.sha256(data).hexdigest()[:12]}"
+        file = f"{_readable(spec, position)}-{_short_digest(data)}"
         files[file] = data
         inputs.append(WarmupInput(spec.name, spec.dtype.config, tuple(row.shape), file))
-    sizes = sorted({1, max_batch_size}) if signature.batched else [1]
+    sizes = sorted({1, min(max_batch_size, LARGEST_BATCH)}) if signature.batched else [1]
     samples = tuple(WarmupSample(f"real_row_batch_{size}", size, tuple(inputs)) for size in sizes)
     return Warmup(samples, files)
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a warm-up file bears the name that this module gives to its content."""
+    return file.name.rpartition("-")[2] == _short_digest(file.read_bytes())
+
+
+def _short_digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def raw_bytes(array: Array, dtype: DType) -> bytes:

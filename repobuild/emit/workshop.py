@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -22,6 +23,7 @@ from typing import IO, Self
 from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, from_oserror
 
 SUFFIX = ".repobuild"
+ATTEMPTS = 100
 
 
 def state_folder(repository: Path) -> Path:
@@ -29,11 +31,40 @@ def state_folder(repository: Path) -> Path:
     return repository.with_name(repository.name + SUFFIX)
 
 
+def usable_repository(path: Path) -> Path:
+    """The real path of a repository to build into.
+
+    Raises:
+        InputInvalid: It is empty or the root, a file or below one, a state folder, or no UTF-8.
+    """
+    real = Path(os.path.realpath(path))
+    blocked = next((p for p in (real, *real.parents) if p.exists() and not p.is_dir()), None)
+    if blocked is not None:
+        why = f"{blocked} is not a folder"
+    elif not real.name:
+        why = "name a folder of its own, which gets a sibling of its name and .repobuild"
+    elif SUFFIX in (p.suffix for p in (real, *real.parents)):
+        why = f"a folder named *{SUFFIX} holds the state of another repository"
+    elif not real.as_posix().isprintable():
+        why = "the path has characters that cannot be printed"
+    else:
+        return real
+    raise InputInvalid(
+        "repository-unusable",
+        f"'{path}' cannot be a model repository",
+        (Evidence(why, file=str(path)),),
+        "name another path with --repository",
+    )
+
+
 class Workshop:
     """A build's own folder; entering makes it, leaving removes it and every folder that came with it.
 
     Args:
         repository: The model repository, which need not exist.
+
+    Raises:
+        InputInvalid: The path cannot be that of a repository.
 
     Attributes:
         repository: The repository's real path.
@@ -46,7 +77,7 @@ class Workshop:
     """
 
     def __init__(self, repository: Path) -> None:
-        self.repository = Path(os.path.realpath(repository))
+        self.repository = usable_repository(repository)
         self.state = state_folder(self.repository)
         self.token = secrets.token_hex(8)
         self.folder = self.state / ".staging" / self.token
@@ -57,19 +88,8 @@ class Workshop:
         self._alive: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if self.repository.exists() and not self.repository.is_dir():
-            raise InputInvalid(
-                "repository-not-folder",
-                f"{self.repository} is not a folder",
-                (Evidence("a model repository is a folder", file=str(self.repository)),),
-                "name another path with --repository",
-            )
         try:
-            self._make(self.state)
-            with locked(self.state):
-                self._make(self.folder)
-                self._alive = (self.folder / "alive").open("wb")
-                fcntl.flock(self._alive, fcntl.LOCK_EX)
+            self._settle_in()
             for folder in (self.work, self.models, self.meta):
                 folder.mkdir()
             self._same_file_system()
@@ -98,6 +118,21 @@ class Workshop:
             if folder != self.folder and _is_dead(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _settle_in(self) -> None:
+        """Make the build's folder; another build that ends may remove what holds nothing, so try again."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self._make(self.state)
+                with locked(self.state):
+                    self._make(self.folder)
+                    self._alive = (self.folder / "alive").open("wb")
+                    fcntl.flock(self._alive, fcntl.LOCK_EX)
+            except FileNotFoundError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
     def _tidy(self) -> None:
         """Leave no state folder behind that holds nothing."""
         with contextlib.suppress(OSError), locked(self.state):
@@ -114,11 +149,15 @@ class Workshop:
             self._made.append(path)
 
     def _same_file_system(self) -> None:
-        if self.repository.is_dir() and self.repository.stat().st_dev != self.state.stat().st_dev:
+        if not self.repository.is_dir():
+            return
+        if not os.access(self.repository, os.W_OK):
+            raise OSError(errno.EROFS, "the repository cannot be written", str(self.repository))
+        if _mount(self.repository) != _mount(self.state):
             raise EnvironmentLacking(
                 "repository-is-mount",
                 f"{self.repository} is a mount point, so nothing can be renamed into it in one step",
-                (Evidence(f"{self.state} lies on another file system", file=str(self.repository)),),
+                (Evidence(f"{self.state} lies on another mount", file=str(self.repository)),),
                 f"build into a folder inside it, such as {self.repository}/repository",
             )
 
@@ -152,6 +191,17 @@ def journal_names(state: Path, token: str) -> bool:
         return token in (state / ".journal").read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
+
+
+def _mount(folder: Path) -> tuple[int, str]:
+    """Device and, on Linux, mount of a folder: rename works inside one mount only, bind mounts included."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        facts = Path(f"/proc/self/fdinfo/{handle}")
+        lines = facts.read_text().splitlines() if facts.exists() else []
+        return os.fstat(handle).st_dev, next((line for line in lines if line.startswith("mnt_id:")), "")
+    finally:
+        os.close(handle)
 
 
 def _is_dead(folder: Path) -> bool:

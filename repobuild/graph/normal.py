@@ -17,7 +17,7 @@ from repobuild.graph.walk import names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 IR_OF_OPSET = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
 """IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
@@ -87,7 +87,7 @@ def remove_zipmap(model: ModelProto) -> None:
         del node.attribute[:]
         for value in model.graph.output:
             if value.name == node.output[0]:
-                value.CopyFrom(_matrix(value.name))
+                value.ClearField("type")  # it may be any float type; the finished graph declares it
 
 
 def raise_opset(model: ModelProto, opset: int) -> ModelProto:
@@ -189,12 +189,6 @@ def _strip_graph(graph: GraphProto) -> None:
         node.doc_string = ""
         for inner in subgraphs(node):
             _strip_graph(inner)
-
-
-def _matrix(name: str) -> ValueInfoProto:
-    from onnx import TensorProto, helper
-
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None])
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -67,6 +67,8 @@ def load_recipe(path: Path) -> Recipe:
     found.extend(_output_mistakes(document.value.get("outputs")))
     found.extend(_twice(document.value, "inputs"))
     found.extend(_twice(document.value, "outputs"))
+    if not found and isinstance(serving, dict):
+        found.extend(_whole_serving_mistakes(serving))
     if found or checked is None:
         raise _mistakes(path, _placed(found, document.lines, path))
     return _recipe(checked, path, document.digest, document.lines)
@@ -149,6 +151,16 @@ def _unknown(at: KeyPath, model: type[BaseModel]) -> str:
     names = sorted(f.alias or name for name, f in fields.items())
     near = difflib.get_close_matches(str(at[-1]), names, 1)
     return f"unknown key; did you mean '{near[0]}'?" if near else f"unknown key; known are {', '.join(names)}"
+
+
+def _whole_serving_mistakes(serving: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """What only shows when the fields come together, such as two schedulers."""
+    from repobuild.serving import serving_config
+
+    try:
+        serving_config(serving)
+    except InputInvalid as problem:
+        yield ("serving",), "; ".join(e.text for e in problem.evidence)
 
 
 def _source_mistakes(source: Any) -> Iterator[tuple[KeyPath, str]]:

@@ -11,10 +11,10 @@ MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 def _model_name(name: str) -> str:
-    if not MODEL_NAME.fullmatch(name) or len(name) > 128 or name.endswith("."):
+    if not MODEL_NAME.fullmatch(name) or len(name) > 128 or name.endswith(".") or ".." in name:
         raise ValueError(
-            "must be 1 to 128 letters, digits, '_', '-' or '.', not beginning with '-' or '.' and not ending"
-            " in '.', so that Triton, a shell, a bucket and any file system can bear it"
+            "must be 1 to 128 letters, digits, '_', '-' or '.', not beginning with '-' or '.', not ending in"
+            " '.' and without '..', so that Triton, a shell, a bucket and any file system can bear it"
         )
     return name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -69,12 +69,19 @@ class Bounds:
     rtol: float = DEFAULT_RTOL
 
 
+EXACT = Bounds(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """Bounds for all outputs, and for some outputs by name."""
 
     default: Bounds = Bounds()
     by_output: Mapping[str, Bounds] = field(default_factory=lambda: MappingProxyType({}))
+
+    def with_exact(self, outputs: Iterable[str]) -> Tolerance:
+        """The same, but for some outputs nothing except equality."""
+        return Tolerance(self.default, {**self.by_output, **dict.fromkeys(outputs, EXACT)})
 
     def of(self, output: str) -> Bounds:
         """The bounds that hold for one output."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +14,12 @@ import time
 from pathlib import Path
 from typing import Self
 
-from repobuild.errors import VerificationFailed, evidence
+from repobuild.errors import RepobuildError, VerificationFailed, evidence, from_oserror
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 LOG_LINES = 12
+LEAST_FREE_BYTES = 1 << 16
 
 
 class BundledServer:
@@ -85,6 +88,18 @@ class BundledServer:
             "its last lines are above; the repository was not changed",
         )
 
+    def _refused(self, status: int) -> RepobuildError:
+        lines = self.log_tail()
+        if not lines and shutil.disk_usage(self._log.parent).free < LEAST_FREE_BYTES:
+            full = OSError(errno.ENOSPC, "no space left for the server's log and ports", str(self._log))
+            return from_oserror(full, "starting the bundled server")
+        return VerificationFailed(
+            "server-refused",
+            f"the bundled server does not load the staged model (exit status {status})",
+            evidence(lines),
+            "its last lines are above; the repository was not changed",
+        )
+
     def log_tail(self) -> list[str]:
         """The last lines that the server wrote."""
         return self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LOG_LINES:]
@@ -97,12 +112,7 @@ class BundledServer:
                 return int(json.loads(self._ports.read_text(encoding="utf-8"))["http"])
             status = self._process.poll()
             if status is not None:
-                raise VerificationFailed(
-                    "server-refused",
-                    f"the bundled server does not load the staged model (exit status {status})",
-                    evidence(self.log_tail()),
-                    "its last lines are above; the repository was not changed",
-                )
+                raise self._refused(status)
             time.sleep(0.02)
         raise VerificationFailed(
             "server-slow",

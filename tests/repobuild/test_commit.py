@@ -1,5 +1,6 @@
 """The step into the repository, killed before each of its operations on the file system."""
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -11,7 +12,8 @@ import pytest
 from repobuild.emit import commit as commit_module
 from repobuild.emit.commit import commit, recover, settle
 from repobuild.emit.config import read_config
-from repobuild.emit.versions import look, text_digest
+from repobuild.emit.model import Emission
+from repobuild.emit.versions import look
 from repobuild.emit.workshop import Workshop, locked
 from repobuild.errors import EnvironmentLacking, InputInvalid, RepobuildError, VerificationFailed
 
@@ -30,18 +32,41 @@ model_warmup {{
 """
 
 
-def stage(shop, version, model, delay=0, warmup="X-1"):
+def warmup_name(content):
+    """The name that a warm-up file with this content bears."""
+    return f"X-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def stage(shop, version, model, delay=0, warmup="first row"):
     """Fill a workshop with a complete staged model."""
     folder = shop.models / "m"
     (folder / str(version)).mkdir(parents=True)
     (folder / str(version) / "model.onnx").write_text(model)
     (folder / "warmup").mkdir()
-    (folder / "warmup" / warmup).write_bytes(b"12345678")
-    text = CONFIG.format(delay=delay, warmup=warmup)
+    (folder / "warmup" / warmup_name(warmup)).write_bytes(warmup.encode())
+    text = CONFIG.format(delay=delay, warmup=warmup_name(warmup))
     (folder / "config.pbtxt").write_text(text)
-    manifest = {"config": {"sha256": text_digest(text)}, "warmup": [warmup]}
-    (shop.meta / "manifest.json").write_text(json.dumps(manifest))
-    (shop.meta / "report.json").write_text("{}")
+
+
+def step_in(shop, version, seen=None):
+    """Commit what is staged, as the build that saw the repository in a state (by default: as it is)."""
+    emission = Emission(
+        folder=shop.models / "m",
+        version=version,
+        signature=None,
+        config=None,
+        config_text="",
+        kept=False,
+        warmup_files=(),
+        existing=seen or look(shop.repository, "m"),
+        notes=(),
+    )
+
+    def write_records(number):
+        (shop.meta / "manifest.json").write_text(json.dumps({"version": number}))
+        (shop.meta / "report.json").write_text("{}")
+
+    return commit(shop, "m", emission, write_records)
 
 
 def build(repository, version, model, **staged):
@@ -49,7 +74,7 @@ def build(repository, version, model, **staged):
     with Workshop(repository) as shop:
         recover(shop)
         stage(shop, version, model, **staged)
-        return commit(shop, "m", version, look(shop.repository, shop.state, "m"))
+        return step_in(shop, version)
 
 
 def served(repository):
@@ -60,8 +85,8 @@ def served(repository):
     _, message = read_config(folder)
     versions = [int(p.name) for p in folder.iterdir() if p.name.isdigit()]
     [warm] = message.model_warmup
-    data = (folder / "warmup" / warm.inputs["X"].input_data_file).read_bytes()
-    assert len(data) == 8
+    name = warm.inputs["X"].input_data_file
+    assert name == warmup_name((folder / "warmup" / name).read_text())
     model = (folder / str(max(versions)) / "model.onnx").read_text()
     return model, message.dynamic_batching.max_queue_delay_microseconds
 
@@ -109,7 +134,7 @@ def _build_until(repository, step, arguments, finished):
         recover(shop)
         stage(shop, version, model, **staged)
         armed = True
-        commit(shop, "m", version, look(shop.repository, shop.state, "m"))
+        step_in(shop, version)
         armed = False
     finished.set()
     os._exit(0)
@@ -173,7 +198,7 @@ def test_a_further_version_killed_anywhere_serves_the_old_or_the_new(tmp_path):
         build(repository, 1, "first")
 
     old, new = ("first", 0), ("second", 7)
-    arguments = (2, "second", {"delay": 7, "warmup": "X-2"})
+    arguments = (2, "second", {"delay": 7, "warmup": "second row"})
     # Until recovery, the new version may serve under the old configuration, which describes it too.
     assert kill_everywhere(tmp_path, first, arguments, old, new, between=("second", 0)) == {old, new}
 
@@ -222,11 +247,11 @@ def test_another_build_that_changed_the_configuration_meanwhile_wins(tmp_path, t
     build(repository, 1, "a")
     with Workshop(repository) as shop:
         stage(shop, 2, "b")
-        seen = look(shop.repository, shop.state, "m")
+        seen = look(shop.repository, "m")
         build(repository, 2, "c", delay=3)
         before = tree(repository)
         with pytest.raises(VerificationFailed) as caught:
-            commit(shop, "m", 2, seen)
+            step_in(shop, 2, seen)
     assert caught.value.code == "repository-changed"
     assert tree(repository) == before
 
@@ -270,11 +295,14 @@ def test_a_dead_build_is_swept(tmp_path):
     assert not dead.exists()
 
 
-def test_a_file_where_the_repository_should_be_is_refused(tmp_path):
-    (tmp_path / "repository").write_text("x")
-    with pytest.raises(InputInvalid) as caught, Workshop(tmp_path / "repository"):
-        pass
-    assert caught.value.code == "repository-not-folder"
+@pytest.mark.parametrize(
+    "path", ["file", "file/below", "other.repobuild", "other.repobuild/m", "odd\udc80", "/"]
+)
+def test_paths_that_cannot_be_a_repository_are_refused(tmp_path, path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputInvalid) as caught:
+        Workshop(tmp_path / path)
+    assert caught.value.code == "repository-unusable"
 
 
 def test_an_error_of_the_file_system_in_the_middle_undoes_the_step(tmp_path, tree, monkeypatch):
@@ -289,10 +317,10 @@ def test_an_error_of_the_file_system_in_the_middle_undoes_the_step(tmp_path, tre
         return original(self, target)
 
     with Workshop(repository) as shop:
-        stage(shop, 2, "b", delay=1, warmup="X-2")
+        stage(shop, 2, "b", delay=1, warmup="second row")
         monkeypatch.setattr(Path, "rename", full)
         with pytest.raises(EnvironmentLacking) as caught:
-            commit(shop, "m", 2, look(shop.repository, shop.state, "m"))
+            step_in(shop, 2)
         monkeypatch.undo()
     assert caught.value.code == "disk-full"
     assert tree(repository) == before
@@ -304,3 +332,67 @@ def test_settling_without_a_journal_does_nothing(tmp_path):
     with locked(tmp_path):
         pass
     assert [p.name for p in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_warm_up_file_that_was_removed_comes_back(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "a")
+    [file] = (repository / "m" / "warmup").iterdir()
+    file.unlink()
+    assert build(repository, 2, "a") == commit_module.Outcome(1, changed=True)
+    assert served(repository) == ("a", 0)
+
+
+def test_a_warm_up_file_that_was_changed_is_put_right(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "a")
+    [file] = (repository / "m" / "warmup").iterdir()
+    file.write_text("something else")
+    assert build(repository, 2, "a").changed
+    assert file.read_text() == "first row"
+
+
+def test_warm_up_files_of_others_are_left_alone(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "a")
+    (repository / "m" / "warmup" / "by-hand").write_text("x")
+    build(repository, 2, "b", warmup="second row")
+    names = {p.name for p in (repository / "m" / "warmup").iterdir()}
+    assert names == {"by-hand", warmup_name("second row")}
+
+
+def test_records_bear_the_number_that_the_version_gets(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "a")
+    build(repository, 1, "b")
+    state = tmp_path / "repository.repobuild" / "m"
+    assert json.loads((state / "2" / "manifest.json").read_text()) == {"version": 2}
+
+
+def test_records_that_were_removed_are_written_again(tmp_path, tree):
+    repository = tmp_path / "repository"
+    build(repository, 1, "a")
+    before = tree(tmp_path)
+    shutil.rmtree(tmp_path / "repository.repobuild")
+    assert not build(repository, 2, "a").changed
+    assert tree(tmp_path) == before
+
+
+def _come_and_go(path, count):
+    for _ in range(count):
+        with Workshop(path) as shop:
+            recover(shop)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_builds_that_come_and_go_at_once_do_not_disturb_each_other(tmp_path):
+    context = multiprocessing.get_context("fork")
+    children = [
+        context.Process(target=_come_and_go, args=(tmp_path / "deep" / "models", 150)) for _ in range(3)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0, 0]
+    assert [p.name for p in tmp_path.rglob("*") if p.name != "deep"] == []

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from repobuild.compare import EXACT, as_rows, compare
-from repobuild.recipe.types import Bounds
+from repobuild.compare import as_rows, compare
+from repobuild.recipe.types import EXACT, Bounds, Tolerance
 
 LOOSE = Bounds(1e-5, 1e-4)
 
@@ -66,6 +66,8 @@ def test_nan_and_infinities_are_compared_as_such(got, want, holds):
         (np.array([True, False]), np.array([1, 0]), True),
         (np.array([2**53 + 1]), np.array([2**53]), False),
         (np.array([1, 2]), np.array([1.0, 2.0]), True),
+        (np.array([90210]), np.array([90211.0]), False),
+        (np.array([1]), np.array([1.5]), False),
     ],
 )
 def test_labels_must_be_equal_whatever_the_bounds(got, want, holds):
@@ -86,3 +88,10 @@ def test_no_rows_are_equal():
 def test_as_rows_leaves_matrices_alone():
     assert as_rows(np.ones(4)).shape == (4, 1)
     assert as_rows(np.ones((4, 2))).shape == (4, 2)
+
+
+def test_some_outputs_may_be_held_to_equality():
+    tolerance = Tolerance(Bounds(1.0, 1.0), {"a": Bounds(2.0, 2.0)}).with_exact(["a"])
+    assert tolerance.of("a") == EXACT
+    assert tolerance.of("b") == Bounds(1.0, 1.0)
+    assert not compare("a", np.array([90210.0]), np.array([90211.0]), tolerance.of("a")).holds

@@ -11,12 +11,15 @@ from sklearn.datasets import load_iris, make_classification
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from repobuild.emit.config import read_config
+from repobuild.triton import format_config
 from repobuild.worker.arrays import load_batch
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -412,3 +415,144 @@ def test_columns_chosen_by_index_are_served_alone(convert, project, tmp_path):
     assert outcome.status == 0, outcome.err
     _, config = read_config(tmp_path / "repository" / "model")
     assert tensors(config.output) == {"p": ("TYPE_FP32", [1]), "which": ("TYPE_INT64", [1])}
+
+
+def test_float_class_labels_are_compared_exactly(repobuild_cli, project, tmp_path):
+    """Ids that pandas made float: 90210.0 and 90211.0 lie within any relative tolerance of each other."""
+    rng = np.random.RandomState(0)
+    rows = np.c_[1.7e9 + rng.uniform(0, 100, (200, 1)), rng.normal(size=(200, 1))]
+    labels = np.where(rows[:, 0] > 1.7e9 + 50, 90211.0, 90210.0)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, labels)
+    home = project(model, rows, outputs=[{"name": "label"}], tolerance={"atol": 5.0, "label": {"rtol": 1.0}})
+    outcome = repobuild_cli("convert", home, "-r", tmp_path / "repository", "--trust", "pickle")
+    assert outcome.status == 4, outcome.out
+    assert "equal: label" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(max_iter=500).fit(IRIS, SPECIES),
+        LogisticRegression(max_iter=500).fit(IRIS, np.array(["a", "b", "c"])[SPECIES]),
+        GaussianNB().fit(IRIS, SPECIES),
+        SVC().fit(IRIS, SPECIES),
+        RandomForestClassifier(3, random_state=0).fit(IRIS, SPECIES),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_classifiers_convert_in_double_precision(convert, project, model):
+    outcome = convert(project(model, IRIS[::3].astype(float), inputs=[{"name": "X", "dtype": "FP64"}]))
+    assert outcome.status == 0, outcome.err
+
+
+def test_a_selection_that_takes_nothing_is_refused(refuse, project):
+    home = project(
+        LogisticRegression().fit(IRIS, SPECIES > 0),
+        IRIS[:20],
+        outputs=[{"name": "p", "from": "probabilities[:, 2:3]"}],
+    )
+    status, text = refuse(home)
+    assert (status, "error[output-out-of-range]" in text) == (3, True), text
+
+
+def test_a_report_that_cannot_be_written_costs_no_build(refuse, ridge_project, tmp_path):
+    status, text = refuse(ridge_project, "--report", tmp_path / "nowhere" / "report.json")
+    assert status == 7
+    assert "opening the report file" in text
+
+
+def test_a_recipe_with_mistakes_has_a_report_too(repobuild_cli, ridge_project, tmp_path):
+    edit(ridge_project, colour="red")
+    report = tmp_path / "report.json"
+    outcome = repobuild_cli("convert", ridge_project, "-r", tmp_path / "models", "--report", report)
+    assert outcome.status == 3
+    assert json.loads(report.read_text())["error"]["code"] == "recipe-invalid"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["project", "report.json"]
+
+
+def test_an_empty_repository_path_is_a_usage_error(repobuild_cli, ridge_project):
+    outcome = repobuild_cli("convert", ridge_project, "--repository", "")
+    assert outcome.status == 2
+    assert "the path is empty" in outcome.err
+
+
+@pytest.mark.parametrize("file", ["samples.npy", "samples.npz"])
+def test_samples_are_read_by_what_they_are(convert, ridge_project, file):
+    (ridge_project / "samples.npy").unlink()
+    with (ridge_project / file).open("wb") as stream:
+        np.savez(stream, X=IRIS[:20]) if file.endswith("npy") else np.save(stream, IRIS[:20])
+    edit(ridge_project, samples=file)
+    assert convert(ridge_project).status == 0
+
+
+def test_a_sample_file_that_claims_too_much_is_refused(refuse, ridge_project):
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 4)}
+    with (ridge_project / "samples.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
+    status, text = refuse(ridge_project)
+    assert (status, "error[samples-unfit]" in text) == (3, True), text
+
+
+def test_a_kept_config_stays_as_it_is_on_disk(convert, project, tmp_path):
+    assert convert(project(Ridge(0.1).fit(IRIS, SPECIES), IRIS[:20])).status == 0
+    config = tmp_path / "repository" / "model" / "config.pbtxt"
+    elsewhere = tmp_path / "shared.pbtxt"
+    elsewhere.write_bytes(config.read_bytes().replace(b"\n", b"\r\n"))
+    config.unlink()
+    config.symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    outcome = convert(project(Ridge(10).fit(IRIS, SPECIES), IRIS[:20]))
+    assert outcome.status == 0, outcome.err
+    assert config.is_symlink()
+    assert elsewhere.read_bytes() == before
+
+
+def test_a_config_is_ours_without_the_state_folder(convert, project, tmp_path):
+    assert convert(project(Ridge(0.1).fit(IRIS, SPECIES), IRIS[:20])).status == 0
+    shutil.rmtree(tmp_path / "repository.repobuild")
+    outcome = convert(project(Ridge(10).fit(IRIS, SPECIES), IRIS[:20], serving={"max_batch_size": 16}))
+    assert outcome.status == 0, outcome.err
+    assert "edited by hand" not in outcome.err
+    assert read_config(tmp_path / "repository" / "model")[1].max_batch_size == 16
+
+
+def test_a_hand_written_config_may_serve_some_outputs_only(convert, project, tmp_path):
+    model = LogisticRegression(max_iter=500)
+    assert convert(project(model.fit(IRIS, SPECIES), IRIS[::5])).status == 0
+    folder = tmp_path / "repository" / "model"
+    _, message = read_config(folder)
+    del message.output[1]
+    (folder / "config.pbtxt").write_text(format_config(message))
+    outcome = convert(project(model.fit(IRIS[::-1], SPECIES), IRIS[::5]))
+    assert outcome.status == 0, outcome.err
+
+
+def test_a_config_that_is_no_text_is_named(convert, ridge_project, tmp_path):
+    assert convert(ridge_project).status == 0
+    config = tmp_path / "repository" / "model" / "config.pbtxt"
+    config.write_bytes(config.read_bytes() + b"# \xff\n")
+    outcome = convert(ridge_project)
+    assert (outcome.status, "error[config-unreadable]" in outcome.err) == (3, True), outcome.err
+
+
+def test_a_queue_limit_of_the_model_does_not_fail_its_verification(convert, ridge_project):
+    policy = {"default_queue_policy": {"max_queue_size": 8}, "max_queue_delay_microseconds": 1000}
+    edit(ridge_project, serving={"max_batch_size": 4, "dynamic_batching": policy})
+    outcome = convert(ridge_project)
+    assert outcome.status == 0, outcome.err
+    assert "served: 8 rows at once" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("serving", "code"),
+    [
+        ({"max_batch_size": 2**31 - 1}, "serving-unfit"),
+        ({"version_policy": {"specific": {"versions": [7]}}}, "serving-unfit"),
+        ({"dynamic_batching": {}, "sequence_batching": {}}, "recipe-invalid"),
+    ],
+    ids=str,
+)
+def test_serving_that_cannot_be_is_refused_before_the_server_starts(refuse, ridge_project, serving, code):
+    edit(ridge_project, serving=serving)
+    status, text = refuse(ridge_project)
+    assert (status, f"error[{code}]" in text) == (3, True), text

@@ -85,3 +85,12 @@ def test_operating_system_errors_say_what_was_being_done(number, code):
     assert (error.code, error.exit_code) == (code, 7)
     assert "writing the model" in error.message
     assert "/some/file" in error.render()
+
+
+def test_what_could_move_the_cursor_is_escaped():
+    hostile = "os\x1b[1A\x1b[2K.system\u202egnp\x07\r"
+    error = InputInvalid("source-untrusted", hostile, (Evidence(hostile, file=hostile),), "a\nb é 漢")
+    shown = error.render()
+    assert not {"\x1b", "\u202e", "\x07", "\r"} & set(shown)
+    assert "os\\x1b[1A" in shown
+    assert shown.endswith("hint: a\nb é 漢")
