@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: env demo test test-slow soak lint bench clean
+.PHONY: env demo test test-slow lint bench clean
 
 env: $(STAMP)
 
@@ -23,9 +23,6 @@ test: env
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
-
-soak: env
-	$(BIN)/python -m pytest -m soak
 
 lint: env
 	$(BIN)/ruff check .
