@@ -16,10 +16,13 @@ class AnswerKind:
     Attributes:
         name: Name of the answer, and by default of the output.
         method: Estimator method that computes it.
+        label: Whether it names a class, a cluster or an outlier, so that only an equal answer is right even
+            where it is a float.
     """
 
     name: str
     method: str
+    label: bool = False
 
 
 def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
@@ -42,7 +45,7 @@ def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
         )
     if not hasattr(estimator, "predict"):
         return (AnswerKind("transformed", "transform"),)
-    label = AnswerKind("label", "predict")
+    label = AnswerKind("label", "predict", label=True)
     if is_classifier(estimator):
         if hasattr(estimator, "predict_proba"):
             return (label, AnswerKind("probabilities", "predict_proba"))

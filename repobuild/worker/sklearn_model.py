@@ -84,6 +84,7 @@ class SklearnModel:
         estimator = self._estimator
         facts: dict[str, Any] = {
             "answers": {a.name: a.method for a in self._answers},
+            "labels": [a.name for a in self._answers if a.label],
             "features": self._width,
             "notes": self._notes,
         }
