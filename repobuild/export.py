@@ -64,7 +64,7 @@ def export_graph(source: Source, model: Description, recipe: Recipe, samples: Sa
     exported = source.export(opset, folder / "exported.onnx")
     wanted = _wanted_outputs(recipe, exported, model)
     reference = _ask(source, samples, wanted, recipe)
-    labels = set(model.facts.get("labels", {"label"}))
+    labels = set(model.facts["labels"])
     tolerance = recipe.tolerance.with_exact(name for name, w in wanted.items() if w.answer in labels)
     proto = tensors_only(onnx.load(str(exported.path)), opset)
     probe = folder / "probe.onnx"
