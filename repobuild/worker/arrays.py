@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from repobuild.errors import from_oserror
 from repobuild.tensors import Array, Batch
 
 NAMES = "names.json"
@@ -31,6 +33,19 @@ def save_batch(path: Path, batch: Batch) -> None:
             with archive.open(zipfile.ZipInfo(f"{names[name]}.npy", EPOCH), "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, _plain(array), allow_pickle=False)
         archive.writestr(zipfile.ZipInfo(NAMES, EPOCH), json.dumps(names))
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Name an error of the system while this package writes a file of its own.
+
+    Raises:
+        EnvironmentLacking: The disk is full, or the file may not be written.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise from_oserror(problem, f"writing {what}") from problem
 
 
 def load_batch(path: Path) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
     """
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector
 
-    if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("predict", "transform")):
+    if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("fit", "predict", "transform")):
         inside = (
             f", with keys {', '.join(map(repr, list(estimator)[:8]))}" if isinstance(estimator, dict) else ""
         )
@@ -44,6 +45,8 @@ def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
             "save the fitted estimator or pipeline itself",
         )
     if not hasattr(estimator, "predict"):
+        if not hasattr(estimator, "transform"):
+            raise _without_answer(estimator, given)
         return (AnswerKind("transformed", "transform"),)
     label = AnswerKind("label", "predict", label=True)
     if is_classifier(estimator):
@@ -63,17 +66,52 @@ def width_of(estimator: Any, given: str) -> int:
     """How many columns a fitted estimator takes.
 
     Raises:
-        InputInvalid: It does not know, so it was not fitted.
+        InputInvalid: It was not fitted, or it takes text or something else that has no columns.
     """
     width = getattr(estimator, "n_features_in_", None)
-    if not isinstance(width, int):
+    if isinstance(width, numbers.Integral):
+        return int(width)
+    if not _is_fitted(estimator):
         raise InputInvalid(
             "not-fitted",
-            f"the {class_name(estimator)} in {given} does not know how many columns it takes",
-            (Evidence("it has no n_features_in_", file=given),),
+            f"the {class_name(estimator)} in {given} was not fitted",
+            (Evidence("it has no n_features_in_, nor anything else that fit leaves", file=given),),
             "fit it before it is saved",
         )
-    return width
+    raise InputInvalid(
+        "input-not-matrix",
+        f"the {class_name(estimator)} in {given} takes something else than a matrix of numbers;"
+        " such inputs are not converted yet",
+        (Evidence(f"it is fitted, but its n_features_in_ is {width}", file=given),),
+        "save the part that takes a matrix, such as the last step of the pipeline, and do the rest before"
+        " the model is asked",
+    )
+
+
+def _is_fitted(estimator: Any) -> bool:
+    """scikit-learn's own judgement; of what it cannot judge, only attributes with a trailing ``_`` count."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    except (TypeError, AttributeError):
+        return any(n.endswith("_") and not n.startswith("_") for n in getattr(estimator, "__dict__", ()))
+    return True
+
+
+def _without_answer(estimator: Any, given: str) -> InputInvalid:
+    """The error for an estimator such as DBSCAN, t-SNE or NearestNeighbors."""
+    own = [m for m in ("fit_predict", "fit_transform") if hasattr(estimator, m)]
+    what = "answers only for the rows it was trained on" if own else "has neither predict nor transform"
+    return InputInvalid(
+        "no-new-rows",
+        f"the {class_name(estimator)} in {given} {what}",
+        (Evidence(f"it has neither predict nor transform{', only ' + own[0] if own else ''}", file=given),),
+        "save an estimator with predict or transform, such as a classifier trained on its labels",
+    )
 
 
 def dense(answer: Any, kind: AnswerKind) -> Array:

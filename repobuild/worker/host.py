@@ -13,29 +13,37 @@ import time
 from pathlib import Path
 from typing import Any
 
-from repobuild.errors import EnvironmentLacking, Evidence, RepobuildError, error_from_dict
+from repobuild.errors import EnvironmentLacking, Evidence, RepobuildError, error_from_dict, from_oserror
 
 TIMEOUT_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
+LEAVE_SECONDS = 2.0
+DIE_SECONDS = 10.0
+POLL_SECONDS = 0.1
+LONGEST_ANSWER = 64 << 20
 LOG_TAIL = 2000
 KEPT_ENVIRONMENT = (
-    "PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "SYSTEMROOT",
-    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
+    "LANG", "LC_ALL", "SYSTEMROOT", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
 )  # fmt: skip
+KEPT_PATHS = ("TMPDIR", "VIRTUAL_ENV")
+KEPT_PATH_LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 class Worker:
     """A child process that answers one JSON line with one JSON line, over two pipes of its own.
 
-    Its environment holds only what Python needs (no credentials, no home), its standard output and error go
-    to a log whose tail becomes evidence, and it leads a process group, so that nothing of it outlives the
-    build.
+    Its environment holds only what Python needs (no credentials, no home), and its standard output and error
+    go to a log whose tail becomes evidence. It leads a process group that is killed at the end; code of a
+    model that moves to a session of its own (``setsid``) leaves that group and outlives the build.
 
     Args:
-        folder: Existing folder for its log; also its working directory.
+        folder: Existing folder for its log and for joblib's temporary files; also its working directory.
         doing: What it is for, to complete "while ...".
         timeout: Seconds that one question may take.
-        memory: Bytes of address space that it may use.
+        memory: Bytes of address space that it may use; less where the system's hard limit is lower.
+
+    Raises:
+        EnvironmentLacking: The system refuses another process, or the log.
     """
 
     def __init__(
@@ -49,71 +57,137 @@ class Worker:
         self._timeout = timeout
         self._memory = memory
         self._log = folder / "worker.log"
-        ask_read, self._ask = os.pipe()
-        self._answer, answer_write = os.pipe()
-        environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-        environment |= {"HOME": str(folder), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    [
-                        sys.executable, "-P", "-m", "repobuild.worker.child",
-                        str(ask_read), str(answer_write), str(memory),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=folder,
-                    env=environment,
-                    pass_fds=(ask_read, answer_write),
-                    start_new_session=True,
-                )  # fmt: skip
-        finally:
-            os.close(ask_read)
-            os.close(answer_write)
+        self._started = False
+        self._closed = False
+        self._asked = 0
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            try:
+                ask_read, self._ask = os.pipe()
+                theirs.callback(os.close, ask_read)
+                undo.callback(os.close, self._ask)
+                self._answer, answer_write = os.pipe()
+                theirs.callback(os.close, answer_write)
+                undo.callback(os.close, self._answer)
+                with self._log.open("wb") as log:
+                    self._process = subprocess.Popen(
+                        [
+                            sys.executable, "-P", "-m", "repobuild.worker.child",
+                            str(ask_read), str(answer_write), str(memory),
+                        ],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        cwd=folder,
+                        env=_environment(folder),
+                        pass_fds=(ask_read, answer_write),
+                        start_new_session=True,
+                    )  # fmt: skip
+            except OSError as problem:
+                raise from_oserror(problem, "starting the child process that loads the model") from problem
+            undo.pop_all()
+        self._pidfd = _pidfd(self._process.pid)
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Ask one question and wait for the answer.
 
         Raises:
             RepobuildError: What the child found wrong, as it raised it.
-            EnvironmentLacking: The child died, ran out of memory or did not answer in time.
+            EnvironmentLacking: The child did not start, died, ran out of memory, did not answer in time, or
+                something else than its answer came over the pipe.
         """
-        question = json.dumps({"operation": operation, **parameters}).encode() + b"\n"
+        if not self._started:
+            self._memory = self._greeting()
+            self._started = True
+        self._asked += 1
+        question = {"operation": operation, "number": self._asked, **parameters}
         try:
-            os.write(self._ask, question)
+            os.write(self._ask, json.dumps(question).encode() + b"\n")
         except BrokenPipeError:
             raise self._died() from None
-        reply = json.loads(self._read_line())
-        if "error" in reply:
-            raise error_from_dict(reply["error"])
-        answer: dict[str, Any] = reply["answer"]
+        line = self._read_line()
+        try:
+            reply = _reply(line, self._asked)
+            problem = error_from_dict(reply["error"]) if "error" in reply else None
+            answer: dict[str, Any] = {} if problem else dict(reply["answer"])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise self._garbled(line) from None
+        if problem:
+            raise problem
         return answer
 
     def close(self) -> None:
-        """End the child and everything that it started."""
-        for pipe in (self._ask, self._answer):
-            with contextlib.suppress(OSError):
-                os.close(pipe)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """Let the child leave by itself, then end it and everything in its process group.
+
+        Leaving by itself, it removes its own temporary files and semaphores.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        os.close(self._ask)
+        os.close(self._answer)
+        try:
+            self._status(LEAVE_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+
+    def _greeting(self) -> int:
+        """The limit of memory that the child works under, in bytes; its first words once it runs."""
+        line = self._read_line()
+        try:
+            return int(json.loads(line)["ready"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise self._garbled(line) from None
 
     def _read_line(self) -> bytes:
+        """One line from the child; a pipe that somebody else holds open is no reason to wait for the dead."""
         deadline = time.monotonic() + self._timeout
         line = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._answer, selectors.EVENT_READ)
+            if self._pidfd is not None:
+                selector.register(self._pidfd, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                left = deadline - time.monotonic()
+                if left <= 0:
                     raise self._hung()
-                piece = os.read(self._answer, 1 << 16)
-                if not piece:
+                ended = self._status(0) is not None
+                wait = 0 if ended else left if self._pidfd is not None else min(left, POLL_SECONDS)
+                ready = [key.fd for key, _ in selector.select(wait)]
+                if self._answer in ready:
+                    piece = os.read(self._answer, 1 << 16)
+                    if not piece:
+                        raise self._died()
+                    line += piece
+                    if len(line) > LONGEST_ANSWER:
+                        raise self._garbled(line)
+                elif ended:
                     raise self._died()
-                line += piece
         return line
 
+    def _status(self, timeout: float) -> int | None:
+        """How the child ended, as ``Popen.returncode`` has it, or ``None`` while it runs.
+
+        The child is not reaped, so that its process group keeps its number until it is killed.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return self._process.wait()
+            if ended is not None:
+                return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(POLL_SECONDS / 10)
+
     def _hung(self) -> RepobuildError:
+        if not self._started:
+            return self._not_started(f"not ready within {self._timeout:.0f} s")
         return EnvironmentLacking(
             "worker-timeout",
             f"no answer within {self._timeout:.0f} s while {self._doing}",
@@ -122,22 +196,85 @@ class Worker:
         )
 
     def _died(self) -> RepobuildError:
-        try:
-            status = self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
+        status = self._status(DIE_SECONDS)
+        if status is None:
             return self._hung()
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        how = _signal_name(-status) if status < 0 else f"exit status {status}"
+        if not self._started:
+            return self._not_started(how)
         return EnvironmentLacking(
             "worker-crashed",
             f"the child process died ({how}) while {self._doing}",
             self._log_tail(),
             "code in the model ended or crashed it, or it needed more than"
-            f" {self._memory >> 30} GiB of memory; nothing was written",
+            f" {self._memory / (1 << 30):.1f} GiB of memory; nothing was written",
+        )
+
+    def _not_started(self, how: str) -> RepobuildError:
+        return EnvironmentLacking(
+            "worker-start-failed",
+            f"the child process that loads the model did not start ({how})",
+            self._log_tail(),
+            "nothing of the model had run yet; look at the Python installation, PYTHONPATH and ulimit",
+        )
+
+    def _garbled(self, line: bytes) -> RepobuildError:
+        return EnvironmentLacking(
+            "worker-garbled",
+            f"the child process sent something that is no answer while {self._doing}",
+            (Evidence(f"it sent {line[:200]!r}"), *self._log_tail()),
+            "code in the model writes to file descriptors that are not its own; nothing was written",
         )
 
     def _log_tail(self) -> tuple[Evidence, ...]:
-        with self._log.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - LOG_TAIL))
-            text = log.read().decode("utf-8", "replace").strip()
+        try:
+            with self._log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(0, size - LOG_TAIL))
+                text = log.read().decode("utf-8", "replace").strip()
+        except OSError:
+            return ()
         return (Evidence(f"last words of the child process:\n{text}"),) if text else ()
+
+
+def _reply(line: bytes, number: int) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(line)
+    if line.count(b"\n") > 1:
+        raise ValueError("there is more than one line")
+    if reply["number"] != number:
+        raise ValueError(f"this answers question {reply['number']}, not {number}")
+    return reply
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """What the child sees of the environment; its working directory is another, so paths become absolute."""
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    for name in KEPT_PATHS:
+        if os.environ.get(name):
+            kept[name] = str(Path(os.environ[name]).absolute())
+    for name in KEPT_PATH_LISTS:
+        if os.environ.get(name):
+            kept[name] = os.pathsep.join(
+                str(Path(entry).absolute()) for entry in os.environ[name].split(os.pathsep)
+            )
+    return kept | {
+        "HOME": str(folder.absolute()),
+        "JOBLIB_TEMP_FOLDER": str(folder.absolute()),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends, where the system has such."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:
+        return f"signal {number}"

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
 import importlib.util
+import lzma
 import pickle
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from repobuild.errors import ConversionFailed, EnvironmentLacking, Evidence, InputInvalid, evidence
+from repobuild.errors import (
+    ConversionFailed,
+    EnvironmentLacking,
+    Evidence,
+    InputInvalid,
+    RepobuildError,
+    evidence,
+)
 from repobuild.tensors import Array, Batch, DType
+from repobuild.worker.arrays import writing
 from repobuild.worker.estimators import AnswerKind, answers_of, class_name, dense, final_step, width_of
 
 ML_OPSET = 3
+PACKAGES = ("joblib", "sklearn", "skl2onnx")
 DEFAULT_INPUT = "X"
 
 
@@ -44,7 +56,7 @@ class SklearnModel:
         """Unpickle a vouched-for file. This runs the code that the file names.
 
         Raises:
-            InputInvalid: The file is damaged or holds no estimator.
+            InputInvalid: The file is damaged, cannot be loaded here, or holds no estimator.
             EnvironmentLacking: scikit-learn, skl2onnx, or a package or class that the file needs is not
                 installed here.
         """
@@ -55,29 +67,14 @@ class SklearnModel:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 estimator = joblib.load(path)
-        except ModuleNotFoundError as problem:
-            raise EnvironmentLacking(
-                "module-missing",
-                f"{given} needs the module '{problem.name}', which is not installed here",
-                (Evidence(str(problem), file=given),),
-                "install the package that the model was trained with, in the version it was trained with",
-            ) from None
-        except AttributeError as problem:
-            raise EnvironmentLacking(
-                "class-missing",
-                f"{given} needs something that the installed packages do not have",
-                (Evidence(str(problem), file=given), *evidence(_installed())),
-                "the model was saved with another version of its package, or with a class from a script;"
-                " convert it where it was trained",
-            ) from None
-        except (EOFError, pickle.UnpicklingError, zlib.error, IndexError, KeyError, ValueError) as problem:
-            raise InputInvalid(
-                "model-damaged",
-                f"{given} cannot be read as a joblib file: it is damaged or incomplete",
-                (Evidence(f"{type(problem).__name__}: {problem}", file=given),),
-                "save the model again with joblib.dump, or fetch the file again",
-            ) from None
-        return cls(estimator, given, inputs, sorted({_first_line(w.message) for w in caught}))
+        except MemoryError:
+            raise
+        except Exception as problem:
+            named = _load_error(problem, given)
+            if named is None:
+                raise
+            raise named from None
+        return cls(estimator, given, inputs, sorted({_note(w.message) for w in caught}))
 
     def description(self) -> dict[str, Any]:
         """What :meth:`repobuild.sources.pickled.PickledSource.describe` reads."""
@@ -140,28 +137,39 @@ class SklearnModel:
                 ),
                 "name the outputs to serve under outputs: in the recipe",
             )
-        to.write_bytes(model.SerializeToString(deterministic=True))
+        content = model.SerializeToString(deterministic=True)
+        with writing("the ONNX file"):
+            to.write_bytes(content)
         return {a.name: self._selection(a, o) for a, o in zip(self._answers, outputs, strict=False)}
 
-    def predict(self, batch: Batch, *, one_by_one: bool) -> dict[str, Array]:
-        """Every answer for every row, rows on axis 0.
+    def predict(
+        self, batch: Batch, *, one_by_one: bool, answers: Collection[str] | None = None
+    ) -> dict[str, Array]:
+        """The answers for every row, rows on axis 0.
+
+        Estimators with ``n_jobs`` run as one job, so that none starts processes, and sums over their parts
+        have one order.
 
         Args:
             batch: ``{input name: matrix [rows, features]}``.
             one_by_one: Call the estimator once a row.
+            answers: Names of the answers to compute; all where it is ``None``.
 
         Raises:
             InputInvalid: The estimator refuses the rows.
         """
+        import joblib
         import numpy as np
 
         matrix = batch[self._input]
         pieces = [matrix[i : i + 1] for i in range(len(matrix))] if one_by_one else [matrix]
-        answers: dict[str, Array] = {}
+        found: dict[str, Array] = {}
         for answer in self._answers:
+            if answers is not None and answer.name not in answers:
+                continue
             method: Callable[[Array], Any] = getattr(self._estimator, answer.method)
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), joblib.parallel_config(backend="sequential"):
                     warnings.simplefilter("ignore")
                     parts = [dense(method(piece), answer) for piece in pieces]
             except (ValueError, TypeError) as problem:
@@ -171,8 +179,8 @@ class SklearnModel:
                     evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
                     "the samples must be rows as the model was trained on",
                 ) from problem
-            answers[answer.name] = np.concatenate(parts)
-        return answers
+            found[answer.name] = np.concatenate(parts)
+        return found
 
     def _matrix_input(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[str, DType]:
         if len(inputs) > 1:
@@ -238,7 +246,7 @@ class SklearnModel:
 
 
 def _require_packages(given: str) -> None:
-    missing = [n for n in ("joblib", "sklearn", "skl2onnx") if importlib.util.find_spec(n) is None]
+    missing = [n for n in PACKAGES if importlib.util.find_spec(n) is None]
     if missing:
         raise EnvironmentLacking(
             "sklearn-missing",
@@ -246,6 +254,77 @@ def _require_packages(given: str) -> None:
             evidence([f"not installed: {', '.join(missing)}"]),
             "pip install 'repobuild[sklearn]', with the scikit-learn that the model was trained with",
         )
+    try:
+        for name in PACKAGES:
+            importlib.import_module(name)
+    except (ImportError, OSError) as problem:
+        raise EnvironmentLacking(
+            "worker-start-failed",
+            f"the packages that load {given} are installed, but cannot be imported",
+            evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
+            "nothing of the model had run yet; see whether Python imports them outside repobuild, and ulimit",
+        ) from problem
+
+
+def _load_error(problem: Exception, given: str) -> RepobuildError | None:
+    """What an exception of ``joblib.load`` means, or ``None`` for one that only code of the model raises."""
+    seen = Evidence(f"{type(problem).__name__}: {problem}", file=given)
+    if isinstance(problem, ModuleNotFoundError):
+        has = _has_package(problem.name)
+        return EnvironmentLacking(
+            "module-missing",
+            f"{given} needs the module '{problem.name}', which is not installed here",
+            (Evidence(str(problem), file=given), *evidence(_installed() if has else ())),
+            f"{'its package is here, but in another version; ' if has else ''}install the package that the"
+            " model was trained with, in the version it was trained with",
+        )
+    if isinstance(problem, AttributeError):
+        return EnvironmentLacking(
+            "class-missing",
+            f"{given} needs something that the installed packages do not have",
+            (Evidence(str(problem), file=given), *evidence(_installed())),
+            "the model was saved with another version of its package, or with a class from a script;"
+            " convert it where it was trained",
+        )
+    if _is_damage(problem):
+        return InputInvalid(
+            "model-damaged",
+            f"{given} cannot be read as a joblib file: it is damaged or incomplete",
+            (seen,),
+            "save the model again with joblib.dump, or fetch the file again",
+        )
+    if isinstance(problem, ImportError | ValueError | LookupError | TypeError | pickle.UnpicklingError):
+        return InputInvalid(
+            "model-unloadable",
+            f"{given} cannot be loaded with the packages that are installed here",
+            (seen, *evidence(_installed())),
+            "usually it was saved with another version of its package, or the file is damaged; convert it"
+            " with the versions it was trained with, or save it again",
+        )
+    return None
+
+
+def _has_package(module: str | None) -> bool:
+    """Whether the package around a module that was not found is installed."""
+    package, dot, _ = (module or "").partition(".")
+    return bool(dot) and importlib.util.find_spec(package) is not None
+
+
+def _is_damage(problem: Exception) -> bool:
+    """Whether only a file that lost or changed bytes raises this."""
+    if isinstance(problem, EOFError | zlib.error | lzma.LZMAError | gzip.BadGzipFile):
+        return True
+    text = str(problem)
+    if isinstance(problem, pickle.UnpicklingError):
+        return "truncated" in text or "invalid load key" in text
+    if isinstance(problem, ValueError):
+        return text.startswith("EOF: reading")
+    return isinstance(problem, OSError) and text == "Invalid data stream"
+
+
+def _note(warning: object) -> str:
+    """A warning in one line, without the pointer to a web page that scikit-learn adds."""
+    return " ".join(str(warning).partition("For more info please refer to")[0].split())[:500]
 
 
 def _first_line(problem: object) -> str:
