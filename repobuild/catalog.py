@@ -32,6 +32,7 @@ CATALOG: Mapping[str, Meaning] = {
     "export-incomplete": Meaning(5, "The exported graph lacks an output that the model has."),
     "graph-invalid": Meaning(5, "The exporter wrote a graph that ONNX's checker refuses."),
     "inputs-mismatch": Meaning(3, "inputs: in the recipe does not fit what the model takes."),
+    "input-not-matrix": Meaning(3, "The model takes something else than a matrix of numbers, such as text; such inputs are not converted yet."),
     "model-damaged": Meaning(3, "The model file cannot be read: it is damaged or incomplete."),
     "model-empty": Meaning(3, "The model file has no bytes."),
     "model-is-folder": Meaning(3, "The path of the model file is a folder."),
@@ -41,8 +42,10 @@ CATALOG: Mapping[str, Meaning] = {
     "model-missing": Meaning(3, "There is no file at the path that the recipe names."),
     "model-not-pickle": Meaning(3, "The file is neither a joblib nor a pickle file."),
     "model-truncated": Meaning(3, "The model file ends before the model is complete, usually because it was cut off while it was written or copied."),
+    "model-unloadable": Meaning(3, "The file is whole, and loading it fails: usually it was saved with another version of scikit-learn or NumPy. The evidence names the versions installed here."),
     "module-missing": Meaning(7, "The model needs a Python package that is not installed here."),
     "no-converter": Meaning(5, "skl2onnx does not know how to convert a step of the model."),
+    "no-new-rows": Meaning(3, "The estimator answers only for the rows that it was trained on, or has neither predict nor transform."),
     "not-an-estimator": Meaning(3, "The file holds an object that can neither predict nor transform, such as a dictionary with the model inside."),
     "not-fitted": Meaning(3, "The estimator was saved before it was fitted."),
     "onnxruntime-missing": Meaning(7, "ONNX Runtime is not installed. It comes with repobuild[cpu] or repobuild[gpu], never both."),
@@ -81,7 +84,9 @@ CATALOG: Mapping[str, Meaning] = {
     "tritonclient-missing": Meaning(7, "The package tritonclient does not import."),
     "verification-failed": Meaning(8, "Through the bundled server, the staged model does not answer as the original. The repository is untouched."),
     "worker-crashed": Meaning(7, "The child process in which the model is loaded died: code in the model ended it, a library crashed, or the system killed it for its memory."),
+    "worker-garbled": Meaning(7, "Code in the model wrote into the pipe through which its child process answers."),
     "worker-out-of-memory": Meaning(7, "The model needs more memory than its child process may use."),
+    "worker-start-failed": Meaning(7, "The child process ended before the model was touched; its last words are the evidence."),
     "worker-timeout": Meaning(7, "The child process in which the model is loaded did not answer in time."),
 }  # fmt: skip
 
