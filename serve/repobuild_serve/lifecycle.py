@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -25,6 +27,13 @@ from repobuild_serve.wire.classification import read_labels
 from repobuild_serve.wire.plan import InferPlan
 
 _LOG = logging.getLogger(__name__)
+_NATIVES = (
+    "numpy",
+    "google.protobuf.text_format",
+    "google.protobuf.message_factory",
+    "onnxruntime",
+    "rapidjson",
+)
 
 
 @dataclass(slots=True)
@@ -74,6 +83,7 @@ class Models:
             StartError: The repository is missing, or a package that its models need.
         """
         folders = model_folders(repository)
+        import_natives()
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="load") as pool:
             for model in pool.map(lambda path: _load_model(path, auto_complete=auto_complete), folders):
                 self.tracked[model.name] = model
@@ -152,6 +162,17 @@ class Models:
         """Stop every instance."""
         for version in self.ready_versions():
             version.close()
+
+
+def import_natives() -> None:
+    """Import what the loading threads need, before there are such threads.
+
+    Two threads that import NumPy or ONNX Runtime for the first time at once can each meet a half made
+    module ("partially initialized"). What is not installed is left out here; whoever needs it says so.
+    """
+    for name in _NATIVES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def parse_version(text: str) -> int:

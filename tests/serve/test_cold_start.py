@@ -1,0 +1,32 @@
+"""The first start of all, when no module has been compiled yet and several models load at once."""
+
+import os
+import subprocess
+import sys
+
+CODE = """
+import sys, threading
+import repobuild_serve.lifecycle as lifecycle
+from pathlib import Path
+seen = []
+original = lifecycle._load_model
+def watched(path, **options):
+    seen.append(sorted(name for name in ("numpy", "onnxruntime", "google.protobuf.text_format") if name in sys.modules))
+    return original(path, **options)
+lifecycle._load_model = watched
+problems = lifecycle.Models().load_all(Path(sys.argv[1]), auto_complete=True, threads=4)
+print(problems, seen)
+"""
+
+
+def test_loading_threads_find_native_packages_imported(tmp_path):
+    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, tmp_path / "models"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "['google.protobuf.text_format', 'numpy', 'onnxruntime']" in done.stdout
