@@ -9,9 +9,10 @@ import sys, threading
 import repobuild_serve.lifecycle as lifecycle
 from pathlib import Path
 seen = []
+natives = ("numpy", "onnxruntime", "google.protobuf.text_format")
 original = lifecycle._load_model
 def watched(path, **options):
-    seen.append(sorted(name for name in ("numpy", "onnxruntime", "google.protobuf.text_format") if name in sys.modules))
+    seen.append(sorted(name for name in natives if name in sys.modules))
     return original(path, **options)
 lifecycle._load_model = watched
 problems = lifecycle.Models().load_all(Path(sys.argv[1]), auto_complete=True, threads=4)
