@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,67 +14,134 @@ from typing import Any, BinaryIO
 
 from repobuild.errors import Evidence, InputInvalid, from_oserror
 
-MAX_STREAM_BYTES = 1 << 36
-"""Bytes of one decompressed pickle stream that are read before the file is taken for a decompression bomb."""
+MAX_STREAM_BYTES = 1 << 34
+"""Bytes of a pickle that is not compressed (16 GiB) that are read before the scan of it is given up."""
+
+MAX_DECOMPRESSED_BYTES = 1 << 32
+"""The same for what a compressed file holds (4 GiB); decompressing takes ten times as long as reading."""
+
+MAX_LZMA_MEMORY = 1 << 28
+"""Bytes that an xz or lzma stream may ask of its reader; the highest preset, 9, asks for 65 MiB."""
 
 HEAD_BYTES = 512
+PIECE_BYTES = 1 << 18
+
+NOT_FILES: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
 
 
 class StreamTooLarge(Exception):
     """Raised by a :class:`CountingStream` past its limit."""
 
 
-class CountingStream:
-    """A read-only stream that refuses to hand out more than a limit.
+class StreamEnded(Exception):
+    """Raised by a :class:`CountingStream` that holds fewer bytes than were asked for."""
 
-    Bytes come in pieces of at most 1 MiB, so that a length field in a hostile file cannot make the reader
-    allocate more than the file holds.
+
+class StreamUnreadable(Exception):
+    """Raised by the stream of a compression that is known but is not read here."""
+
+
+class CountingStream:
+    """A buffered read-only stream that refuses to take more than a limit from the stream under it.
+
+    Bytes come from below in pieces of at most 256 KiB, and what is skipped is dropped piece by piece, so that
+    a length field in a hostile file cannot make the reader allocate more than a caller keeps.
+
+    Args:
+        inner: The stream under it; only its ``read1``, or ``read``, is used.
+        limit: Bytes that may be taken from it.
     """
 
     def __init__(self, inner: BinaryIO, limit: int) -> None:
-        self._inner = inner
+        self._fetch: Callable[[int], bytes] = getattr(inner, "read1", inner.read)
         self._limit = limit
-        self._left = limit
+        self._fetched = 0
+        self._piece = b""
+        self._at = 0
 
     def tell(self) -> int:
-        """Bytes handed out so far."""
-        return self._limit - self._left
+        """Bytes handed out or skipped so far."""
+        return self._fetched - len(self._piece) + self._at
 
-    def read(self, size: int = -1) -> bytes:
-        """Read at most ``size`` bytes in pieces of at most 1 MiB.
+    def _fill(self) -> bool:
+        """Replace the used-up piece by the next one; false at the end of the stream."""
+        self._piece, self._at = self._fetch(PIECE_BYTES), 0
+        self._fetched += len(self._piece)
+        if self._fetched > self._limit:
+            raise StreamTooLarge
+        return bool(self._piece)
+
+    def byte(self) -> int:
+        """The next byte.
 
         Raises:
+            StreamEnded: There is none.
             StreamTooLarge: The limit is passed.
         """
+        if self._at == len(self._piece) and not self._fill():
+            raise StreamEnded
+        self._at += 1
+        return self._piece[self._at - 1]
+
+    def read(self, size: int) -> bytes:
+        """Exactly ``size`` bytes, which the caller keeps: it bounds them.
+
+        Raises:
+            StreamEnded: The stream holds fewer.
+            StreamTooLarge: The limit is passed.
+        """
+        end = self._at + size
+        if end <= len(self._piece):
+            taken = self._piece[self._at : end]
+            self._at = end
+            return taken
         pieces = []
-        want = self._left + 1 if size < 0 else size
-        while want > 0:
-            piece = self._inner.read(min(want, 1 << 20))
-            if not piece:
-                break
-            self._left -= len(piece)
-            if self._left < 0:
-                raise StreamTooLarge
-            pieces.append(piece)
-            want -= len(piece)
+        while size > 0:
+            if self._at == len(self._piece) and not self._fill():
+                raise StreamEnded
+            taken = self._piece[self._at : self._at + size]
+            self._at += len(taken)
+            size -= len(taken)
+            pieces.append(taken)
         return b"".join(pieces)
 
-    def readline(self) -> bytes:
-        """Read a line of at most 64 KiB, the longest that a pickle opcode may hold here."""
-        line = self._inner.readline(1 << 16)
-        self._left -= len(line)
-        if self._left < 0:
-            raise StreamTooLarge
-        return line
+    def line(self, keep: int) -> bytes | None:
+        """The bytes up to the next newline, without it; ``None`` in place of a line longer than ``keep``.
 
-    def skip(self, size: int) -> bool:
-        """Read and drop ``size`` bytes; false when the stream ends before."""
+        Raises:
+            StreamEnded: No newline follows.
+            StreamTooLarge: The limit is passed.
+        """
+        kept: bytes | None = b""
+        while True:
+            if self._at == len(self._piece) and not self._fill():
+                raise StreamEnded
+            found = self._piece.find(b"\n", self._at)
+            end = len(self._piece) if found < 0 else found
+            if kept is not None:
+                kept = None if len(kept) + end - self._at > keep else kept + self._piece[self._at : end]
+            self._at = end if found < 0 else end + 1
+            if found >= 0:
+                return kept
+
+    def skip(self, size: int) -> None:
+        """Drop ``size`` bytes.
+
+        Raises:
+            StreamEnded: The stream holds fewer.
+            StreamTooLarge: The limit is passed.
+        """
         while size > 0:
-            piece = self.read(min(size, 1 << 20))
-            if not piece:
-                return False
-            size -= len(piece)
-        return True
+            if self._at == len(self._piece) and not self._fill():
+                raise StreamEnded
+            step = min(size, len(self._piece) - self._at)
+            self._at += step
+            size -= step
 
 
 class _ZlibReader(io.RawIOBase):
@@ -102,6 +170,35 @@ class _ZlibReader(io.RawIOBase):
         return len(piece)
 
 
+class _LzmaReader(io.RawIOBase):
+    """Streaming reader of xz and lzma that, unlike :class:`lzma.LZMAFile`, bounds the dictionary's memory."""
+
+    def __init__(self, inner: BinaryIO) -> None:
+        super().__init__()
+        self._inner = inner
+        self._machine = lzma.LZMADecompressor(memlimit=MAX_LZMA_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = b""
+            if self._machine.eof:
+                data = self._machine.unused_data or self._inner.read(1 << 16)
+                if not data:
+                    return 0
+                self._machine = lzma.LZMADecompressor(memlimit=MAX_LZMA_MEMORY)
+            elif self._machine.needs_input:
+                data = self._inner.read(1 << 16)
+                if not data:
+                    raise EOFError("compressed stream ended before its end marker")
+            piece = self._machine.decompress(data, len(buffer))
+            if piece:
+                buffer[: len(piece)] = piece
+                return len(piece)
+
+
 def _zlib(stream: BinaryIO) -> BinaryIO:
     return io.BufferedReader(_ZlibReader(stream))
 
@@ -115,7 +212,16 @@ def _bz2(stream: BinaryIO) -> BinaryIO:
 
 
 def _lzma(stream: BinaryIO) -> BinaryIO:
-    return lzma.LZMAFile(stream)  # type: ignore[return-value]
+    return io.BufferedReader(_LzmaReader(stream))
+
+
+class _Unreadable(io.RawIOBase):
+    def read(self, size: int = -1, /) -> bytes:
+        raise StreamUnreadable
+
+
+def _unreadable(_: BinaryIO) -> BinaryIO:
+    return _Unreadable()  # type: ignore[return-value]
 
 
 COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], BinaryIO]], ...] = (
@@ -127,8 +233,10 @@ COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], BinaryIO]], ...] = (
     (b"x\x5e", "zlib", _zlib),
     (b"x\x9c", "zlib", _zlib),
     (b"x\xda", "zlib", _zlib),
+    (b"\x04\x22\x4d\x18", "lz4", _unreadable),
+    (b"ZF", "joblib before 0.10", _unreadable),
 )
-"""First bytes, name and opener of the compressions that joblib writes without further packages."""
+"""First bytes, name and opener of the compressions that joblib reads; it needs a further package for lz4."""
 
 
 def compression_of(head: bytes) -> str | None:
@@ -136,45 +244,60 @@ def compression_of(head: bytes) -> str | None:
     return next((name for magic, name, _ in COMPRESSIONS if head.startswith(magic)), None)
 
 
-def open_stream(stream: BinaryIO, limit: int = MAX_STREAM_BYTES) -> CountingStream:
+def open_stream(stream: BinaryIO, limit: int | None = None) -> CountingStream:
     """The decompressed bytes of an open model file.
 
     Args:
         stream: The file, at its start.
-        limit: Decompressed bytes that may be read.
+        limit: Decompressed bytes that may be read; by default one of the two limits above.
+
+    Returns:
+        The stream; reading it raises :class:`StreamUnreadable` where only joblib knows the compression.
     """
     head = stream.read(HEAD_BYTES)
     stream.seek(0)
     opener = next((opener for magic, _, opener in COMPRESSIONS if head.startswith(magic)), None)
-    return CountingStream(opener(stream) if opener else stream, limit)
+    if opener is None:
+        return CountingStream(stream, MAX_STREAM_BYTES if limit is None else limit)
+    return CountingStream(opener(stream), MAX_DECOMPRESSED_BYTES if limit is None else limit)
 
 
 def read_head(path: Path, given: str) -> bytes:
-    """The first bytes of a model file.
+    """The first bytes of a model file, which is opened only if it is a regular file or a link to one.
 
     Raises:
-        InputInvalid: It is missing, a folder, or empty.
+        InputInvalid: It is missing, a folder, a pipe or the like, or empty.
         EnvironmentLacking: It cannot be read.
     """
     try:
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
-    except FileNotFoundError:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            with path.open("rb") as stream:
+                head = stream.read(HEAD_BYTES)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         raise InputInvalid(
             "model-missing",
             f"there is no model file {given}",
             (Evidence("no such file", file=given),),
             "paths in a recipe are relative to the recipe's own folder; was the model trained and saved?",
         ) from None
-    except IsADirectoryError:
+    except OSError as problem:
+        raise from_oserror(problem, "reading the model file") from problem
+    if stat.S_ISDIR(mode):
         raise InputInvalid(
             "model-is-folder",
             f"{given} is a folder, not a model file",
             (Evidence("is a folder", file=given),),
             "name the file itself",
-        ) from None
-    except OSError as problem:
-        raise from_oserror(problem, "reading the model file") from problem
+        )
+    if not stat.S_ISREG(mode):
+        what = next((name for test, name in NOT_FILES if test(mode)), "no regular file")
+        raise InputInvalid(
+            "model-not-file",
+            f"{given} is {what}, not a model file",
+            (Evidence(f"is {what}", file=given),),
+            "save the model to a regular file and name that",
+        )
     if not head:
         raise InputInvalid(
             "model-empty",

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import zlib
+from collections.abc import Sequence
+from lzma import LZMAError
 from pathlib import Path
-from typing import Any, Self
+from typing import BinaryIO, Self
 
 from repobuild.artifact import Tool, file_digest
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, SourceUntrusted, from_oserror
 from repobuild.recipe.types import Recipe
-from repobuild.sources.containers import open_stream, read_head, refuse_strangers
+from repobuild.sources.containers import (
+    StreamEnded,
+    StreamUnreadable,
+    open_stream,
+    read_head,
+    refuse_strangers,
+)
 from repobuild.sources.interface import Description, Exported, Trust
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle
 from repobuild.tensors import Batch, DType, TensorSpec
 from repobuild.worker.arrays import load_batch, save_batch
 from repobuild.worker.host import Worker
 
-SHOWN_IMPORTS = 24
+SHOWN_NAMES = 24
+SHOWN_LENGTH = 200
+PROTO = pickle.PROTO[0]
 
 
 class PickledSource:
@@ -50,7 +62,7 @@ class PickledSource:
         """Refuse the file unless its pin or ``--trust pickle`` vouches for it. Nothing is loaded.
 
         Raises:
-            InputInvalid: It is cut off or no pickle.
+            InputInvalid: It ends too early.
             SourceUntrusted: Nobody vouches for it, or the pin names another file.
         """
         if self._pin is not None and self._pin != self.digest:
@@ -66,7 +78,7 @@ class PickledSource:
         if self._scan.truncated:
             raise InputInvalid(
                 "model-truncated",
-                f"{self._given} is truncated or damaged: it ends before the model is complete",
+                f"{self._given} is truncated: it ends before the model is complete",
                 (Evidence(self._scan.trouble, file=self._given),),
                 "the file was cut off while it was written or copied; save or fetch it again",
             )
@@ -129,7 +141,7 @@ class PickledSource:
             scan = scan_pickle(open_stream(stream))
         with self._model.open("rb") as stream:
             first = _first_byte(stream)
-        if not scan.complete and not scan.imports and first != b"\x80":
+        if (scan.malformed or scan.truncated) and not scan.imports and first != PROTO:
             shown = head[:16].decode("ascii", "backslashreplace")
             raise InputInvalid(
                 "model-not-pickle",
@@ -141,10 +153,10 @@ class PickledSource:
 
     def _untrusted(self) -> RepobuildError:
         scan = self._scan
-        lines = [f"loading it would import {name}" for name in scan.imports[:SHOWN_IMPORTS]]
-        if len(scan.imports) > SHOWN_IMPORTS:
-            lines.append(f"and {len(scan.imports) - SHOWN_IMPORTS} more")
-        lines[:0] = [f"loading it would CALL {name}" for name in scan.calls if not _usual(name)]
+        lines = [
+            *_shown("CALL", [name for name in scan.calls if not _usual(name)]),
+            *_shown("import", scan.imports),
+        ]
         if not scan.complete:
             lines.append(f"the scan could not follow the file to its end: {scan.trouble}")
         return SourceUntrusted(
@@ -155,13 +167,25 @@ class PickledSource:
         )
 
 
+def _shown(what: str, names: Sequence[str]) -> list[str]:
+    """Lines on the first few names, each of them cut at a length that fits a screen."""
+    lines = [f"loading it would {what} {_cut(name)}" for name in names[:SHOWN_NAMES]]
+    if len(names) > SHOWN_NAMES:
+        lines.append(f"it would {what} {len(names) - SHOWN_NAMES} more")
+    return lines
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}... ({len(name)} characters)"
+
+
 def _usual(name: str) -> bool:
     """Whether a name belongs to a package whose models are made of it; only decides what is shown first."""
     return name.partition(".")[0] in {"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections"}
 
 
-def _first_byte(stream: Any) -> bytes:
+def _first_byte(stream: BinaryIO) -> int | None:
     try:
-        return open_stream(stream).read(1)
-    except (EOFError, OSError, ValueError):
-        return b""
+        return open_stream(stream).byte()
+    except (EOFError, OSError, LZMAError, zlib.error, StreamEnded, StreamUnreadable):
+        return None
