@@ -40,6 +40,7 @@ CATALOG: Mapping[str, Meaning] = {
     "model-kind-unknown": Meaning(3, "The file's name does not tell what kind of model it is; source.kind in the recipe does."),
     "model-lfs-pointer": Meaning(3, "A Git LFS pointer lies where the model should be; git lfs pull fetches the model."),
     "model-missing": Meaning(3, "There is no file at the path that the recipe names."),
+    "model-not-file": Meaning(3, "The path of the model file leads to a named pipe, a socket or a device, not to a regular file."),
     "model-not-pickle": Meaning(3, "The file is neither a joblib nor a pickle file."),
     "model-truncated": Meaning(3, "The model file ends before the model is complete, usually because it was cut off while it was written or copied."),
     "model-unloadable": Meaning(3, "The file is whole, and loading it fails: usually it was saved with another version of scikit-learn or NumPy. The evidence names the versions installed here."),
