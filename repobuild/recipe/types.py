@@ -24,12 +24,14 @@ class SourceRecipe:
         given: The path as the recipe has it, for reports.
         kind: The source's registered name, ``None`` to find it from the file.
         sha256: Pin that vouches for this very file, lower-case hexadecimal.
+        method: Estimator method to answer with, ``None`` for those that its kind of estimator has.
     """
 
     path: Path
     given: str
     kind: str | None = None
     sha256: str | None = None
+    method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ child process, once :meth:`Source.vouch` has passed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -71,8 +72,13 @@ class Source(Protocol):
             SourceUntrusted: Loading would run code that neither a pin nor ``trust`` vouches for.
         """
 
-    def describe(self, recipe: Recipe) -> Description:
+    def describe(self, recipe: Recipe, layout: dict[str, Any] | None = None) -> Description:
         """Load the model and say what it is.
+
+        Args:
+            recipe: The recipe; its inputs name and type the model's.
+            layout: The samples' names, types and shapes, as :meth:`repobuild.samples.Table.layout` gives
+                them; ``None`` where there are none yet.
 
         Raises:
             InputInvalid: It is no model, or the recipe asks for what it has not.
@@ -86,12 +92,15 @@ class Source(Protocol):
             ConversionFailed: The framework's exporter has no way; the estimator or operator is named.
         """
 
-    def predict(self, batch: Batch, *, one_by_one: bool = False) -> Batch:
+    def predict(
+        self, batch: Batch, *, one_by_one: bool = False, answers: Sequence[str] | None = None
+    ) -> Batch:
         """The model's own answers.
 
         Args:
             batch: Rows on axis 0, in the samples' own types.
             one_by_one: Ask for each row alone and stack the answers.
+            answers: Names of the answers to compute, ``None`` for all.
 
         Returns:
             Arrays by answer name, rows on axis 0.

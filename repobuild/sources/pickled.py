@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Sequence
 from lzma import LZMAError
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO
 
-from repobuild.artifact import Tool, file_digest
+from repobuild.artifact import file_digest
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, SourceUntrusted, from_oserror
 from repobuild.recipe.types import Recipe
 from repobuild.sources.containers import (
@@ -20,18 +20,16 @@ from repobuild.sources.containers import (
     read_head,
     refuse_strangers,
 )
-from repobuild.sources.interface import Description, Exported, Trust
+from repobuild.sources.in_child import ChildSource
+from repobuild.sources.interface import Trust
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle
-from repobuild.tensors import Batch, DType, TensorSpec
-from repobuild.worker.arrays import load_batch, save_batch
-from repobuild.worker.host import Worker
 
 SHOWN_NAMES = 24
 SHOWN_LENGTH = 200
 PROTO = pickle.PROTO[0]
 
 
-class PickledSource:
+class PickledSource(ChildSource):
     """A scikit-learn model in a joblib or pickle file.
 
     Args:
@@ -44,18 +42,16 @@ class PickledSource:
     """
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
-        self._given = recipe.source.given
-        self._pin = recipe.source.sha256
-        self._folder = folder
-        self._model = folder / "model.joblib"
-        self._worker: Worker | None = None
-        head = read_head(recipe.source.path, self._given)
-        refuse_strangers(head, self._given)
+        given, model = recipe.source.given, folder / "model.joblib"
+        head = read_head(recipe.source.path, given)
+        refuse_strangers(head, given)
         try:
-            shutil.copyfile(recipe.source.path, self._model)
-            self.digest = file_digest(self._model)
+            shutil.copyfile(recipe.source.path, model)
+            digest = file_digest(model)
         except OSError as problem:
             raise from_oserror(problem, "copying the model file") from problem
+        super().__init__(given, folder, model, "joblib", digest)
+        self._pin = recipe.source.sha256
         self._scan = self._read_opcodes(head)
 
     def vouch(self, trust: Trust) -> None:
@@ -85,56 +81,9 @@ class PickledSource:
         if self._pin is None and "pickle" not in trust.kinds:
             raise self._untrusted()
 
-    def describe(self, recipe: Recipe) -> Description:
-        """See :meth:`repobuild.sources.interface.Source.describe`."""
-        reply = self._child().call(
-            "load",
-            path=str(self._model),
-            given=self._given,
-            inputs=[
-                {"name": i.name, "dtype": i.dtype.value if i.dtype else None, "dims": i.dims}
-                for i in recipe.inputs
-            ],
-        )
-        return Description(
-            model=reply["model"],
-            facts={
-                "path": self._given if not Path(self._given).is_absolute() else Path(self._given).name,
-                "kind": "joblib",
-                "sha256": self.digest,
-                "model": reply["model"],
-                "imports": list(self._scan.imports),
-                **reply["facts"],
-            },
-            inputs=tuple(
-                TensorSpec(i["name"], DType(i["dtype"]), (None, *i["dims"])) for i in reply["inputs"]
-            ),
-            tools=tuple(Tool(name, version) for name, version in reply["tools"].items()),
-        )
-
-    def export(self, opset: int, to: Path) -> Exported:
-        """See :meth:`repobuild.sources.interface.Source.export`."""
-        reply = self._child().call("export", opset=opset, to=str(to))
-        return Exported(to, dict(reply["answers"]))
-
-    def predict(self, batch: Batch, *, one_by_one: bool = False) -> Batch:
-        """See :meth:`repobuild.sources.interface.Source.predict`."""
-        question, answer = self._folder / "question.npz", self._folder / "answer.npz"
-        save_batch(question, batch)
-        self._child().call("predict", batch=str(question), to=str(answer), one_by_one=one_by_one)
-        return load_batch(answer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._worker is not None:
-            self._worker.close()
-
-    def _child(self) -> Worker:
-        if self._worker is None:
-            self._worker = Worker(self._folder, f"loading {self._given}")
-        return self._worker
+    def known_before(self) -> dict[str, Any]:
+        """The names that the opcodes import."""
+        return {"imports": list(self._scan.imports)}
 
     def _read_opcodes(self, head: bytes) -> PickleScan:
         with self._model.open("rb") as stream:

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildError, evidence
 from repobuild.worker.arrays import load_batch, save_batch, writing
+from repobuild.worker.loading import load_estimator
 from repobuild.worker.sklearn_model import SklearnModel
 
 LEAVE_SECONDS = 2.0
@@ -96,8 +97,17 @@ class _Desk:
     def __init__(self) -> None:
         self._model: SklearnModel | None = None
 
-    def load(self, path: str, given: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self._model = SklearnModel.load(Path(path), given, inputs)
+    def load(
+        self,
+        path: str,
+        given: str,
+        inputs: list[dict[str, Any]],
+        kind: str = "joblib",
+        method: str | None = None,
+        layout: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        estimator, notes = load_estimator(kind, Path(path), given)
+        self._model = SklearnModel(estimator, given, inputs, notes, method, layout)
         return self._model.description()
 
     def export(self, opset: int, to: str) -> dict[str, Any]:

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import importlib
-import importlib.util
-import lzma
-import pickle
 import warnings
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from repobuild.errors import (
-    ConversionFailed,
-    EnvironmentLacking,
-    Evidence,
-    InputInvalid,
-    RepobuildError,
-    evidence,
-)
+from repobuild.errors import ConversionFailed, Evidence, InputInvalid, evidence
 from repobuild.tensors import Array, Batch, DType
 from repobuild.worker.arrays import writing
 from repobuild.worker.estimators import AnswerKind, answers_of, class_name, dense, final_step, width_of
+from repobuild.worker.loading import first_line, tool_versions
 
 ML_OPSET = 3
-PACKAGES = ("joblib", "sklearn", "skl2onnx")
 DEFAULT_INPUT = "X"
 
 
@@ -43,38 +30,19 @@ class SklearnModel:
     """
 
     def __init__(
-        self, estimator: Any, given: str, inputs: Sequence[Mapping[str, Any]], notes: list[str]
+        self,
+        estimator: Any,
+        given: str,
+        inputs: Sequence[Mapping[str, Any]],
+        notes: list[str],
+        method: str | None = None,
+        layout: Mapping[str, Any] | None = None,
     ) -> None:
         self._estimator = estimator
         self._notes = notes
         self._answers = answers_of(estimator, given)
         self._width = width_of(estimator, given)
         self._input, self._dtype = self._matrix_input(inputs)
-
-    @classmethod
-    def load(cls, path: Path, given: str, inputs: Sequence[Mapping[str, Any]]) -> SklearnModel:
-        """Unpickle a vouched-for file. This runs the code that the file names.
-
-        Raises:
-            InputInvalid: The file is damaged, cannot be loaded here, or holds no estimator.
-            EnvironmentLacking: scikit-learn, skl2onnx, or a package or class that the file needs is not
-                installed here.
-        """
-        _require_packages(given)
-        import joblib
-
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                estimator = joblib.load(path)
-        except MemoryError:
-            raise
-        except Exception as problem:
-            named = _load_error(problem, given)
-            if named is None:
-                raise
-            raise named from None
-        return cls(estimator, given, inputs, sorted({_note(w.message) for w in caught}))
 
     def description(self) -> dict[str, Any]:
         """What :meth:`repobuild.sources.pickled.PickledSource.describe` reads."""
@@ -93,7 +61,7 @@ class SklearnModel:
             "model": class_name(estimator),
             "facts": facts,
             "inputs": [{"name": self._input, "dtype": self._dtype.value, "dims": [self._width]}],
-            "tools": _tool_versions(),
+            "tools": tool_versions(),
         }
 
     def export(self, opset: int, to: Path) -> dict[str, str]:
@@ -117,14 +85,14 @@ class SklearnModel:
             raise ConversionFailed(
                 "no-converter",
                 f"skl2onnx has no converter for a step of {class_name(self._estimator)}",
-                evidence([_first_line(problem)]),
+                evidence([first_line(problem)]),
                 "replace the step by one that skl2onnx converts",
             ) from problem
         except Exception as problem:
             raise ConversionFailed(
                 "export-failed",
                 f"skl2onnx could not convert {class_name(self._estimator)}",
-                evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
+                evidence([f"{type(problem).__name__}: {first_line(problem)}"]),
                 "the evidence is skl2onnx's own message; a smaller pipeline tells which step it means",
             ) from problem
         outputs = [o.name for o in model.graph.output]
@@ -176,7 +144,7 @@ class SklearnModel:
                 raise InputInvalid(
                     "samples-refused",
                     f"the model's own {answer.method} refuses the samples",
-                    evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
+                    evidence([f"{type(problem).__name__}: {first_line(problem)}"]),
                     "the samples must be rows as the model was trained on",
                 ) from problem
             found[answer.name] = np.concatenate(parts)
@@ -245,111 +213,9 @@ class SklearnModel:
         return output
 
 
-def _require_packages(given: str) -> None:
-    missing = [n for n in PACKAGES if importlib.util.find_spec(n) is None]
-    if missing:
-        raise EnvironmentLacking(
-            "sklearn-missing",
-            f"{given} needs packages that are not installed here",
-            evidence([f"not installed: {', '.join(missing)}"]),
-            "pip install 'repobuild[sklearn]', with the scikit-learn that the model was trained with",
-        )
-    try:
-        for name in PACKAGES:
-            importlib.import_module(name)
-    except (ImportError, OSError) as problem:
-        raise EnvironmentLacking(
-            "worker-start-failed",
-            f"the packages that load {given} are installed, but cannot be imported",
-            evidence([f"{type(problem).__name__}: {_first_line(problem)}"]),
-            "nothing of the model had run yet; see whether Python imports them outside repobuild, and ulimit",
-        ) from problem
-
-
-def _load_error(problem: Exception, given: str) -> RepobuildError | None:
-    """What an exception of ``joblib.load`` means, or ``None`` for one that only code of the model raises."""
-    seen = Evidence(f"{type(problem).__name__}: {problem}", file=given)
-    if isinstance(problem, ModuleNotFoundError):
-        has = _has_package(problem.name)
-        return EnvironmentLacking(
-            "module-missing",
-            f"{given} needs the module '{problem.name}', which is not installed here",
-            (Evidence(str(problem), file=given), *evidence(_installed() if has else ())),
-            f"{'its package is here, but in another version; ' if has else ''}install the package that the"
-            " model was trained with, in the version it was trained with",
-        )
-    if isinstance(problem, AttributeError):
-        return EnvironmentLacking(
-            "class-missing",
-            f"{given} needs something that the installed packages do not have",
-            (Evidence(str(problem), file=given), *evidence(_installed())),
-            "the model was saved with another version of its package, or with a class from a script;"
-            " convert it where it was trained",
-        )
-    if _is_damage(problem):
-        return InputInvalid(
-            "model-damaged",
-            f"{given} cannot be read as a joblib file: it is damaged or incomplete",
-            (seen,),
-            "save the model again with joblib.dump, or fetch the file again",
-        )
-    if isinstance(problem, ImportError | ValueError | LookupError | TypeError | pickle.UnpicklingError):
-        return InputInvalid(
-            "model-unloadable",
-            f"{given} cannot be loaded with the packages that are installed here",
-            (seen, *evidence(_installed())),
-            "usually it was saved with another version of its package, or the file is damaged; convert it"
-            " with the versions it was trained with, or save it again",
-        )
-    return None
-
-
-def _has_package(module: str | None) -> bool:
-    """Whether the package around a module that was not found is installed."""
-    package, dot, _ = (module or "").partition(".")
-    return bool(dot) and importlib.util.find_spec(package) is not None
-
-
-def _is_damage(problem: Exception) -> bool:
-    """Whether only a file that lost or changed bytes raises this."""
-    if isinstance(problem, EOFError | zlib.error | lzma.LZMAError | gzip.BadGzipFile):
-        return True
-    text = str(problem)
-    if isinstance(problem, pickle.UnpicklingError):
-        return "truncated" in text or "invalid load key" in text
-    if isinstance(problem, ValueError):
-        return text.startswith("EOF: reading")
-    return isinstance(problem, OSError) and text == "Invalid data stream"
-
-
-def _note(warning: object) -> str:
-    """A warning in one line, without the pointer to a web page that scikit-learn adds."""
-    return " ".join(str(warning).partition("For more info please refer to")[0].split())[:500]
-
-
-def _first_line(problem: object) -> str:
-    lines = str(problem).strip().splitlines()
-    return lines[0][:500] if lines else type(problem).__name__
-
-
 def _json_values(values: Any) -> Any:
     """Class labels as JSON; an estimator of several targets has one array a target."""
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, list):
         return [_json_values(v) for v in plain]
     return plain if isinstance(plain, bool | int | float | str) else str(plain)
-
-
-def _tool_versions() -> dict[str, str]:
-    import joblib
-    import numpy as np
-    import onnx
-    import skl2onnx
-    import sklearn
-
-    modules = {"scikit-learn": sklearn, "skl2onnx": skl2onnx, "onnx": onnx, "joblib": joblib, "numpy": np}
-    return {name: module.__version__ for name, module in modules.items()}
-
-
-def _installed() -> list[str]:
-    return [f"installed here: {name} {version}" for name, version in _tool_versions().items()]

@@ -19,6 +19,7 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 
 from repobuild.errors import EnvironmentLacking, InputInvalid
 from repobuild.worker.estimators import answers_of, width_of
+from repobuild.worker.loading import load_estimator
 from repobuild.worker.sklearn_model import SklearnModel
 
 ROWS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -127,7 +128,7 @@ class Raises:
 def test_a_file_of_another_version_is_not_called_damaged(tmp_path, expression, code, kind):
     joblib.dump(Raises(expression), tmp_path / "m")
     with pytest.raises(kind) as caught:
-        SklearnModel.load(tmp_path / "m", "m", [])
+        load_estimator("joblib", tmp_path / "m", "m")
     assert caught.value.code == code
     assert ("installed here: scikit-learn" in caught.value.render()) == ("never_installed" not in expression)
 
@@ -135,7 +136,7 @@ def test_a_file_of_another_version_is_not_called_damaged(tmp_path, expression, c
 def test_an_error_that_only_code_of_the_model_raises_stays_its_own(tmp_path):
     joblib.dump(Raises("ZeroDivisionError"), tmp_path / "m")
     with pytest.raises(ZeroDivisionError):
-        SklearnModel.load(tmp_path / "m", "m", [])
+        load_estimator("joblib", tmp_path / "m", "m")
 
 
 def cut(content):
@@ -158,7 +159,7 @@ def test_damage_is_called_damage(tmp_path, pack, harm):
     joblib.dump(np.random.default_rng(0).normal(size=5000), plain)
     (tmp_path / "m").write_bytes(harm(pack(plain.read_bytes())))
     with pytest.raises(InputInvalid) as caught:
-        SklearnModel.load(tmp_path / "m", "m", [])
+        load_estimator("joblib", tmp_path / "m", "m")
     assert caught.value.code == "model-damaged"
 
 
@@ -171,6 +172,6 @@ class OldRidge:
 
 def test_the_note_on_another_version_is_whole(tmp_path):
     joblib.dump(OldRidge(), tmp_path / "m")
-    [note] = SklearnModel.load(tmp_path / "m", "m", []).description()["facts"]["notes"]
+    [note] = load_estimator("joblib", tmp_path / "m", "m")[1]
     assert note.startswith("Trying to unpickle estimator Ridge from version 0.1")
     assert note.endswith("Use at your own risk.")
