@@ -64,6 +64,7 @@ CATALOG: Mapping[str, Meaning] = {
     "recipe-not-text": Meaning(3, "The recipe is not UTF-8 text."),
     "recipe-not-yaml": Meaning(3, "The recipe is not valid YAML."),
     "recipe-too-large": Meaning(3, "The recipe is larger than 1 MiB."),
+    "release-unknown": Meaning(3, "The Triton release is not in the table of releases that this version of repobuild knows; docs/releases.md shows it."),
     "repository-changed": Meaning(8, "Another build changed the same model while this one was at work. Run it again."),
     "repository-is-mount": Meaning(7, "The repository is a mount point, so that a finished model cannot be renamed into it in one step."),
     "repository-unusable": Meaning(3, "The path cannot be that of a model repository: it is or lies below a file, is empty or the root, or is the state folder of another repository."),
