@@ -13,19 +13,21 @@ from repobuild.recipe.types import (
     DEFAULT_ATOL,
     DEFAULT_RTOL,
     Bounds,
+    Budget,
     InputRecipe,
     OutputRecipe,
     Recipe,
     SourceRecipe,
+    TargetRecipe,
     Tolerance,
 )
-from repobuild.recipe.yamlfile import KeyPath, read_yaml
+from repobuild.recipe.yamlfile import KeyPath, YamlDocument, read_yaml
 from repobuild.tensors import DType
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-    from repobuild.recipe.schema import RecipeDocument, ToleranceSection
+    from repobuild.recipe.schema import RecipeDocument, TargetSection, ToleranceSection
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -45,13 +47,25 @@ def load_recipe(path: Path) -> Recipe:
         InputInvalid: The recipe is not usable. The evidence lists every mistake with its line and key path.
         EnvironmentLacking: The file cannot be read.
     """
+    path = find_recipe(path)
+    return recipe_from(read_yaml(path), path)
+
+
+def recipe_from(document: YamlDocument, path: Path) -> Recipe:
+    """Check a recipe that has been read, or made of words of a command line.
+
+    Args:
+        document: The recipe as plain values.
+        path: Where it was read, for errors; its paths are relative to the folder of this file.
+
+    Raises:
+        InputInvalid: The recipe is not usable. The evidence lists every mistake with its line and key path.
+    """
     from pydantic import ValidationError
 
     from repobuild.recipe.schema import RecipeDocument
     from repobuild.serving import serving_mistakes
 
-    path = find_recipe(path)
-    document = read_yaml(path)
     if not isinstance(document.value, dict):
         raise _mistakes(path, [Evidence("a recipe is a mapping of keys to values", file=str(path), line=1)])
     found: list[tuple[KeyPath, str]] = []
@@ -64,6 +78,7 @@ def load_recipe(path: Path) -> Recipe:
     if isinstance(serving, dict):
         found.extend((("serving", *at), text) for at, text in serving_mistakes(serving))
     found.extend(_source_mistakes(document.value.get("source")))
+    found.extend(_target_mistakes(document.value.get("targets")))
     found.extend(_output_mistakes(document.value.get("outputs")))
     found.extend(_twice(document.value, "inputs"))
     found.extend(_twice(document.value, "outputs"))
@@ -71,7 +86,7 @@ def load_recipe(path: Path) -> Recipe:
         found.extend(_whole_serving_mistakes(serving))
     if found or checked is None:
         raise _mistakes(path, _placed(found, document.lines, path))
-    return _recipe(checked, path, document.digest, document.lines)
+    return recipe_of(checked, path.resolve().parent, path, document.digest, document.lines)
 
 
 def recipe_evidence(recipe: Recipe, at: KeyPath, text: str) -> Evidence:
@@ -88,28 +103,58 @@ def key_text(at: Iterable[str | int]) -> str:
     return text
 
 
-def _recipe(document: RecipeDocument, path: Path, digest: str, lines: Mapping[KeyPath, int]) -> Recipe:
-    folder = path.resolve().parent
+def recipe_of(
+    document: RecipeDocument, folder: Path, file: Path | None, digest: str, lines: Mapping[KeyPath, int]
+) -> Recipe:
+    """The recipe that a checked document describes.
+
+    Args:
+        document: The document.
+        folder: Folder that its paths are relative to, absolute.
+        file: The recipe file, ``None`` when there is none.
+        digest: sha256 of the file, empty when there is none.
+        lines: Line of each key path, for errors found later.
+    """
     source = document.source
+    options = document.export.model_dump(exclude_defaults=True, exclude={"opset"})
     return Recipe(
         name=document.name,
-        source=SourceRecipe(folder / source.path, source.path, source.kind, source.sha256),
-        samples=folder / document.samples,
-        samples_given=document.samples,
+        source=SourceRecipe(
+            folder / source.path,
+            source.path,
+            source.kind,
+            source.sha256,
+            source.method,
+            tuple(source.custom_ops),
+            source.module.model_dump(by_alias=True) if source.module else None,
+            source.environment.model_dump() if source.environment else None,
+        ),
+        samples=None if document.samples is None else folder / document.samples,
+        samples_given=document.samples or "",
         inputs=tuple(
             InputRecipe(
                 i.name, DType(i.dtype) if i.dtype else None, None if i.dims is None else tuple(i.dims)
             )
             for i in document.inputs
         ),
-        outputs=tuple(OutputRecipe(o.name, o.take) for o in document.outputs),
+        outputs=tuple(OutputRecipe(o.name, o.take, o.labels) for o in document.outputs),
         tolerance=_tolerance(document.tolerance),
         serving=document.serving,
         opset=document.export.opset,
-        file=path,
+        labels=None if document.labels is None else folder / document.labels,
+        labels_given=document.labels or "",
+        budget=Budget(**document.budget.model_dump()),
+        target=document.target.triton if document.target else None,
+        targets=tuple(_target(t) for t in document.targets),
+        export=options,
+        file=file,
         digest=digest,
         lines=lines,
     )
+
+
+def _target(item: TargetSection) -> TargetRecipe:
+    return TargetRecipe(item.kind, item.model_dump(exclude_defaults=True, exclude={"kind"}))
 
 
 def _tolerance(section: ToleranceSection) -> Tolerance:
@@ -169,6 +214,23 @@ def _source_mistakes(source: Any) -> Iterator[tuple[KeyPath, str]]:
     kind = source.get("kind") if isinstance(source, dict) else None
     if isinstance(kind, str) and kind != "auto" and SOURCES.find(kind) is None:
         yield ("source", "kind"), f"no source reads kind '{kind}'; there are {', '.join(SOURCES.names())}"
+
+
+def _target_mistakes(targets: Any) -> Iterator[tuple[KeyPath, str]]:
+    from repobuild.plugins import COMPILERS
+    from repobuild.targets import PLANNED
+
+    known = sorted({*COMPILERS.names(), *PLANNED})
+    seen: set[str] = set()
+    for index, item in enumerate(targets if isinstance(targets, list) else ()):
+        kind = item.get("kind") if isinstance(item, dict) else item
+        if not isinstance(kind, str):
+            continue
+        if kind not in known:
+            yield ("targets", index), f"no compiler '{kind}'; there are {', '.join(known)}"
+        if kind in seen:
+            yield ("targets", index), f"'{kind}' is named twice"
+        seen.add(kind)
 
 
 def _output_mistakes(outputs: Any) -> Iterator[tuple[KeyPath, str]]:

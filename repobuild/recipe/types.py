@@ -25,6 +25,9 @@ class SourceRecipe:
         kind: The source's registered name, ``None`` to find it from the file.
         sha256: Pin that vouches for this very file, lower-case hexadecimal.
         method: Estimator method to answer with, ``None`` for those that its kind of estimator has.
+        custom_ops: Importable modules that register converters.
+        module: Where a PyTorch module's class comes from, as the recipe has it.
+        environment: The environment that the model was made in, as the recipe has it.
     """
 
     path: Path
@@ -32,6 +35,9 @@ class SourceRecipe:
     kind: str | None = None
     sha256: str | None = None
     method: str | None = None
+    custom_ops: tuple[str, ...] = ()
+    module: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +63,13 @@ class OutputRecipe:
         name: Tensor name.
         take: Selection from one of the model's answers, such as ``probabilities[:, 1:2]``;
             ``None`` when the answer bears the output's own name.
+        labels: ``from-classes`` to write the class names into a label file; a label output is then the
+            class index.
     """
 
     name: str
     take: str | None = None
+    labels: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +100,56 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What fails a build when it is exceeded; ``None`` is no limit.
+
+    Attributes:
+        accuracy_drop: Accuracy on the labels that conversion may cost, 0 to 1.
+        label_flips: Sample rows whose class label may change.
+        file_mb: Size of the artifact, in 10^6 bytes.
+        p99_ms: 99th percentile of a lone row's latency on the bundled server, in milliseconds.
+    """
+
+    accuracy_drop: float | None = None
+    label_flips: int | None = None
+    file_mb: float | None = None
+    p99_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecipe:
+    """What to compile for.
+
+    Attributes:
+        kind: Compiler's registered name.
+        options: Its options as the recipe has them.
+    """
+
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """One model to convert.
 
     Attributes:
         name: Model name in the repository.
         source: The trained model.
-        samples: File of real input rows, absolute; checks, warm-up and golden rows come from it.
-        samples_given: That path as the recipe has it.
+        samples: File of real input rows, absolute; checks, warm-up and golden rows come from it. ``None``
+            to make rows up.
+        samples_given: That path as the recipe has it, empty without one.
         inputs: Names and types of inputs, empty for the defaults.
         outputs: Outputs to emit, empty for all answers of the model.
         tolerance: How far answers may lie apart.
         serving: ModelConfig fields under Triton's own names.
         opset: ONNX opset of the default domain, ``None`` for the project's default.
+        labels: File of the samples' true targets, absolute; ``None`` without task metrics.
+        labels_given: That path as the recipe has it, empty without one.
+        budget: What fails the build when it is exceeded.
+        target: Triton release that the model must load on, ``None`` for the newest known.
+        targets: What to compile for.
+        export: Options of the export section that only some sources know, as the recipe has them.
         file: The recipe file, ``None`` when made in Python.
         digest: sha256 of the recipe file, empty when made in Python.
         lines: Line of each key path in the recipe file, for errors found later.
@@ -111,13 +157,19 @@ class Recipe:
 
     name: str
     source: SourceRecipe
-    samples: Path
+    samples: Path | None
     samples_given: str
     inputs: tuple[InputRecipe, ...] = ()
     outputs: tuple[OutputRecipe, ...] = ()
     tolerance: Tolerance = Tolerance()
     serving: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     opset: int | None = None
+    labels: Path | None = None
+    labels_given: str = ""
+    budget: Budget = Budget()
+    target: str | None = None
+    targets: tuple[TargetRecipe, ...] = (TargetRecipe("onnxruntime"),)
+    export: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     file: Path | None = None
     digest: str = ""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=lambda: MappingProxyType({}))

@@ -85,7 +85,6 @@ serving:
     assert (error.code, error.exit_code) == ("recipe-invalid", 3)
     found = {(e.line, e.key) for e in error.evidence}
     assert found == {
-        (1, "samples"),
         (1, "name"),
         (2, "source.sha256"),
         (2, "source.kind"),
