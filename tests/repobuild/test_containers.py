@@ -10,10 +10,10 @@ import pytest
 
 from repobuild.errors import InputInvalid, SourceUntrusted
 from repobuild.recipe.load import load_recipe
-from repobuild.sources import pickle_scan
 from repobuild.sources.containers import CountingStream, StreamEnded, StreamTooLarge, read_head
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Trust
+from repobuild.sources.opcodes import limits
 
 
 def counting(data, limit=1 << 30):
@@ -111,7 +111,7 @@ LIMITED = b"cposix\nsystem\n0" + b"N" * 5_000 + b"."
     ],
 )
 def test_only_the_child_judges_a_vouched_file_that_the_scan_cannot_follow(source, monkeypatch, data):
-    monkeypatch.setattr(pickle_scan, "MAX_HELD", 1_000)
+    monkeypatch.setattr(limits, "MAX_HELD", 1_000)
     source(data).vouch(TRUSTED)
 
 
@@ -122,7 +122,7 @@ def test_a_file_cut_off_is_refused_though_it_is_vouched_for(source):
 
 
 def test_a_scan_that_met_a_limit_lists_what_it_found(source, monkeypatch):
-    monkeypatch.setattr(pickle_scan, "MAX_HELD", 1_000)
+    monkeypatch.setattr(limits, "MAX_HELD", 1_000)
     with pytest.raises(SourceUntrusted) as caught:
         source(gzip.compress(LIMITED)).vouch(NOBODY)
     text = caught.value.render()

@@ -20,8 +20,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from repobuild.sources import pickle_scan
 from repobuild.sources.containers import open_stream
+from repobuild.sources.opcodes import limits
 from repobuild.sources.pickle_scan import scan_pickle
 
 ROWS = np.random.default_rng(0).random((40, 3))
@@ -207,9 +207,9 @@ HOSTILE = {
 
 @pytest.fixture
 def small_limits(monkeypatch):
-    monkeypatch.setattr(pickle_scan, "MAX_OPCODES", 100_000)
-    monkeypatch.setattr(pickle_scan, "MAX_HELD", 20_000)
-    monkeypatch.setattr(pickle_scan, "MAX_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_OPCODES", 100_000)
+    monkeypatch.setattr(limits, "MAX_HELD", 20_000)
+    monkeypatch.setattr(limits, "MAX_KEPT_BYTES", 1 << 20)
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -235,7 +235,7 @@ def test_nested_pickles_share_one_budget(small_limits):
 
 
 def test_a_forest_in_a_plain_pickle_takes_few_opcodes(monkeypatch):
-    monkeypatch.setattr(pickle_scan, "MAX_OPCODES", 10_000)
+    monkeypatch.setattr(limits, "MAX_OPCODES", 10_000)
     assert scan(pickle.dumps(MODELS["forest"])).complete
 
 
