@@ -85,11 +85,16 @@ CATALOG: Mapping[str, Meaning] = {
     "tolerance-unknown": Meaning(3, "tolerance: names an output that the model does not have."),
     "tritonclient-missing": Meaning(7, "The package tritonclient does not import."),
     "verification-failed": Meaning(8, "Through the bundled server, the staged model does not answer as the original. The repository is untouched."),
+    "worker-cpu-time": Meaning(7, "Code of the model used up the processor time that its child process may use."),
     "worker-crashed": Meaning(7, "The child process in which the model is loaded died: code in the model ended it, a library crashed, or the system killed it for its memory."),
+    "worker-file-too-large": Meaning(7, "Code of the model wrote a larger file than its child process may write."),
+    "worker-fills-disk": Meaning(7, "While code of the model ran, the disk lost more free space than a build may take."),
     "worker-garbled": Meaning(7, "Code in the model wrote into the pipe through which its child process answers."),
+    "worker-limit-invalid": Meaning(2, "REPOBUILD_WORKER_TIMEOUT or REPOBUILD_WORKER_MEMORY cannot be understood. The first is seconds (900, or load=60,export=300,predict=900), the second a size of at least 256 MiB (8GiB)."),
     "worker-out-of-memory": Meaning(7, "The model needs more memory than its child process may use."),
     "worker-start-failed": Meaning(7, "The child process ended before the model was touched; its last words are the evidence."),
     "worker-timeout": Meaning(7, "The child process in which the model is loaded did not answer in time."),
+    "worker-too-many-processes": Meaning(7, "Code of the model started more processes than a build may have."),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The child's side: ``python -m repobuild.worker.child ASK_FD ANSWER_FD MEMORY_BYTES``.
+"""The child's side: ``python -m repobuild.worker.child ASK_FD ANSWER_FD LIMITS``.
 
 This is the only place where code of a model file runs. It answers ``load``, ``export`` and ``predict``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import queue
@@ -21,22 +22,31 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildError, evidence
+from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import load_batch, save_batch, writing
-from repobuild.worker.loading import load_estimator
+from repobuild.worker.limits import Limits
+from repobuild.worker.loading import load_estimator, skops_unknown_types
+from repobuild.worker.sandbox import enter
+from repobuild.worker.sklearn_export import register_converters
 from repobuild.worker.sklearn_model import SklearnModel
 
 LEAVE_SECONDS = 2.0
+CPU_GRACE = 5
 
 
 def main(arguments: list[str]) -> int:
-    """Say the limit of memory as ``{"ready": bytes}``, then answer questions until the pipe closes.
+    """Enter the sandbox, say so, then answer questions until the pipe closes.
+
+    The first words are ``{"ready": bytes of memory that are allowed, "sandbox": what was reached}``.
 
     Args:
-        arguments: Descriptor to read questions from, descriptor to write answers to, limit of memory.
+        arguments: Descriptor to read questions from, descriptor to write answers to, and what
+            :meth:`repobuild.worker.limits.Limits.to_dict` gives, as JSON.
     """
-    ask, answer, memory = (int(a) for a in arguments)
-    limit = _limit_memory(memory)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ask, answer = (int(a) for a in arguments[:2])
+    limits = Limits(**json.loads(arguments[2]))
+    limit = _apply(limits)
+    sandbox = enter()
     for pipe in (ask, answer):
         os.set_inheritable(pipe, False)
     atexit.register(_end_group, signal.SIGTERM)
@@ -44,7 +54,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
     desk = _Desk()
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
-        _say(answers, {"ready": limit})
+        _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():
             question = json.loads(line)
             number = question.pop("number")
@@ -52,11 +62,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _limit_memory(memory: int) -> int:
-    """Limit the address space to ``memory`` bytes, or to the hard limit where that is lower."""
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    limit = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+def _apply(limits: Limits) -> int:
+    """Set the limits that the system keeps for each process; answers with that of memory, in bytes.
+
+    A limit of one byte on core files, unlike one of none, also holds where they go to a program (core(5)).
+    """
+    _limit(resource.RLIMIT_CORE, 1)
+    _limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _limit(resource.RLIMIT_NOFILE, limits.open_files)
+    soft = _limit(resource.RLIMIT_CPU, limits.cpu_seconds + CPU_GRACE)
+    resource.setrlimit(resource.RLIMIT_CPU, (min(limits.cpu_seconds, soft), soft))
+    return _limit(resource.RLIMIT_AS, limits.memory)
+
+
+def _limit(what: int, value: int) -> int:
+    """Set a limit to ``value``, or to the hard limit where that is lower."""
+    hard = resource.getrlimit(what)[1]
+    limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (limit, limit))
     return limit
 
 
@@ -96,6 +119,16 @@ class _Desk:
 
     def __init__(self) -> None:
         self._model: SklearnModel | None = None
+        self._allowed: tuple[str, ...] = ()
+
+    def unknown_types(self, path: str, given: str) -> dict[str, Any]:
+        """Types in a skops file that skops does not know; none of its code is run."""
+        return {"types": skops_unknown_types(Path(path), given)}
+
+    def allow_types(self, types: list[str]) -> dict[str, Any]:
+        """Types that the next skops file may be loaded with, though skops does not know them."""
+        self._allowed = tuple(types)
+        return {}
 
     def load(
         self,
@@ -105,23 +138,41 @@ class _Desk:
         kind: str = "joblib",
         method: str | None = None,
         layout: dict[str, Any] | None = None,
+        custom_ops: list[str] | None = None,
     ) -> dict[str, Any]:
         estimator, notes = load_estimator(kind, Path(path), given)
+        register_converters(custom_ops or ())
         self._model = SklearnModel(estimator, given, inputs, notes, method, layout)
         return self._model.description()
 
-    def export(self, opset: int, to: str) -> dict[str, Any]:
-        assert self._model is not None
-        return {"answers": self._model.export(opset, Path(to))}
+    def export(self, opset: int, to: str, floats: str = "FP32") -> dict[str, Any]:
+        return {"answers": self._loaded().export(opset, Path(to), DType(floats))}
 
     def predict(
         self, batch: str, to: str, one_by_one: bool, answers: list[str] | None = None
     ) -> dict[str, Any]:
+        found = self._loaded().predict(load_batch(Path(batch)), one_by_one=one_by_one, answers=answers)
+        return _saved(found, to)
+
+    def predict_each(self, batch: str, to: str, answers: list[str] | None = None) -> dict[str, Any]:
+        found, errors = self._loaded().predict_each(load_batch(Path(batch)), answers)
+        return {"errors": errors, **_saved(found, to)}
+
+    def jumps(self, batch: str, to: str, single: list[str]) -> dict[str, Any]:
+        return _saved(self._loaded().jumps(load_batch(Path(batch)), single), to)
+
+    def made_up(self, count: int, to: str) -> dict[str, Any]:
+        return _saved(self._loaded().made_up(count), to)
+
+    def _loaded(self) -> SklearnModel:
         assert self._model is not None
-        found = self._model.predict(load_batch(Path(batch)), one_by_one=one_by_one, answers=answers)
-        with writing("the model's answers"):
-            save_batch(Path(to), found)
-        return {}
+        return self._model
+
+
+def _saved(found: Batch, to: str) -> dict[str, Any]:
+    with writing("the model's answers"):
+        save_batch(Path(to), found)
+    return {}
 
 
 def _reply(desk: _Desk, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,10 +188,12 @@ def _reply(desk: _Desk, question: Mapping[str, Any]) -> dict[str, Any]:
                 "worker-out-of-memory",
                 f"the model needs more than {limit:.1f} GiB of memory to {question['operation']}",
                 (),
-                "use fewer samples or a smaller model",
+                "use fewer samples or a smaller model, or raise REPOBUILD_WORKER_MEMORY",
             ).to_dict()
         }
     except Exception as problem:  # noqa: BLE001 - model code raises anything; all of it becomes an answer
+        if isinstance(problem, OSError) and problem.errno == errno.EFBIG:
+            return {"error": _file_too_large(question["operation"]).to_dict()}
         last = traceback.format_exception(problem)[-1].strip()
         frames = [f"{f.filename}:{f.lineno} in {f.name}" for f in traceback.extract_tb(problem.__traceback__)]
         return {
@@ -148,9 +201,25 @@ def _reply(desk: _Desk, question: Mapping[str, Any]) -> dict[str, Any]:
                 "source-failed",
                 f"the model's own code failed to {question['operation']}",
                 evidence([last, *frames[-1:]]),
-                "see whether the same call works in Python with the same samples",
+                _advice(problem),
             ).to_dict()
         }
+
+
+def _advice(problem: Exception) -> str:
+    if any(Path(f.filename).name == "socket.py" for f in traceback.extract_tb(problem.__traceback__)):
+        return "code of a model may not use the network here; save the model with all that it needs"
+    return "see whether the same call works in Python with the same samples"
+
+
+def _file_too_large(operation: str) -> RepobuildError:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0] / (1 << 30)
+    return EnvironmentLacking(
+        "worker-file-too-large",
+        f"the model wrote a file of more than {limit:.1f} GiB to {operation}",
+        (),
+        "code in the model writes without end, or the model is larger than repobuild exports",
+    )
 
 
 if __name__ == "__main__":

@@ -14,48 +14,46 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.errors import EnvironmentLacking, Evidence, RepobuildError, error_from_dict, from_oserror
+from repobuild.worker.environment import child_environment
+from repobuild.worker.guard import Guard
+from repobuild.worker.limits import TIMEOUT_VARIABLE, Limits
 
-TIMEOUT_SECONDS = 600.0
-MEMORY_BYTES = 16 << 30
+START_SECONDS = 300.0
 LEAVE_SECONDS = 2.0
 DIE_SECONDS = 10.0
 POLL_SECONDS = 0.1
+GUARD_SECONDS = 0.2
 LONGEST_ANSWER = 64 << 20
 LOG_TAIL = 2000
-KEPT_ENVIRONMENT = (
-    "LANG", "LC_ALL", "SYSTEMROOT", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
-)  # fmt: skip
-KEPT_PATHS = ("TMPDIR", "VIRTUAL_ENV")
-KEPT_PATH_LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 class Worker:
     """A child process that answers one JSON line with one JSON line, over two pipes of its own.
 
     Its environment holds only what Python needs (no credentials, no home), and its standard output and error
-    go to a log whose tail becomes evidence. It leads a process group that is killed at the end; code of a
-    model that moves to a session of its own (``setsid``) leaves that group and outlives the build.
+    go to a log whose tail becomes evidence. It leads a process group that is killed at the end, and that
+    code of a model cannot leave where :mod:`repobuild.worker.sandbox` says so.
 
     Args:
         folder: Existing folder for its log and for joblib's temporary files; also its working directory.
         doing: What it is for, to complete "while ...".
-        timeout: Seconds that one question may take.
-        memory: Bytes of address space that it may use; less where the system's hard limit is lower.
+        limits: What it may use; less where the system's hard limits are lower. By default those of
+            :meth:`repobuild.worker.limits.Limits.from_environment`.
+
+    Attributes:
+        sandbox: What of :class:`repobuild.worker.sandbox.Sandbox` was reached; empty before the first call.
 
     Raises:
         EnvironmentLacking: The system refuses another process, or the log.
+        UsageProblem: An environment variable that sets a limit cannot be understood.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        doing: str,
-        timeout: float = TIMEOUT_SECONDS,
-        memory: int = MEMORY_BYTES,
-    ) -> None:
+    def __init__(self, folder: Path, doing: str, limits: Limits | None = None) -> None:
+        self.sandbox: dict[str, str] = {}
         self._doing = doing
-        self._timeout = timeout
-        self._memory = memory
+        self._limits = limits or Limits.from_environment()
+        self._memory = self._limits.memory
+        self._timeout = START_SECONDS
         self._log = folder / "worker.log"
         self._started = False
         self._closed = False
@@ -72,13 +70,13 @@ class Worker:
                     self._process = subprocess.Popen(
                         [
                             sys.executable, "-P", "-m", "repobuild.worker.child",
-                            str(ask_read), str(answer_write), str(memory),
+                            str(ask_read), str(answer_write), json.dumps(self._limits.to_dict()),
                         ],
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         cwd=folder,
-                        env=_environment(folder),
+                        env=child_environment(folder),
                         pass_fds=(ask_read, answer_write),
                         start_new_session=True,
                     )  # fmt: skip
@@ -86,6 +84,7 @@ class Worker:
                 raise from_oserror(problem, "starting the child process that loads the model") from problem
             undo.pop_all()
         self._pidfd = _pidfd(self._process.pid)
+        self._guard = Guard(self._process.pid, folder, doing, self._limits)
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Ask one question and wait for the answer.
@@ -96,9 +95,11 @@ class Worker:
                 something else than its answer came over the pipe.
         """
         if not self._started:
-            self._memory = self._greeting()
+            self._greet()
             self._started = True
+        self._timeout = self._limits.seconds_for(operation)
         self._asked += 1
+        self._guard.begin()
         question = {"operation": operation, "number": self._asked, **parameters}
         try:
             os.write(self._ask, json.dumps(question).encode() + b"\n")
@@ -128,18 +129,23 @@ class Worker:
         try:
             self._status(LEAVE_SECONDS)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._end_group()
             self._process.wait()
             if self._pidfd is not None:
                 os.close(self._pidfd)
 
-    def _greeting(self) -> int:
-        """The limit of memory that the child works under, in bytes; its first words once it runs."""
+    def _end_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _greet(self) -> None:
+        """Read the child's first words: the limit of memory that it works under, and its sandbox."""
         line = self._read_line()
         try:
-            return int(json.loads(line)["ready"])
-        except (ValueError, LookupError, TypeError, RecursionError):
+            said = json.loads(line)
+            self._memory = int(said["ready"])
+            self.sandbox = {str(k): str(v) for k, v in said["sandbox"].items()}
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise self._garbled(line) from None
 
     def _read_line(self) -> bytes:
@@ -155,7 +161,8 @@ class Worker:
                 if left <= 0:
                     raise self._hung()
                 ended = self._status(0) is not None
-                wait = 0 if ended else left if self._pidfd is not None else min(left, POLL_SECONDS)
+                poll = POLL_SECONDS if self._pidfd is None else GUARD_SECONDS
+                wait = 0 if ended else min(left, poll)
                 ready = [key.fd for key, _ in selector.select(wait)]
                 if self._answer in ready:
                     piece = os.read(self._answer, 1 << 16)
@@ -166,6 +173,9 @@ class Worker:
                         raise self._garbled(line)
                 elif ended:
                     raise self._died()
+                elif trouble := self._guard.trouble():
+                    self._end_group()
+                    raise trouble
         return line
 
     def _status(self, timeout: float) -> int | None:
@@ -192,7 +202,8 @@ class Worker:
             "worker-timeout",
             f"no answer within {self._timeout:.0f} s while {self._doing}",
             self._log_tail(),
-            "the model hangs or is very slow; try it on fewer samples in Python first",
+            "the model hangs or is very slow; try it on fewer samples in Python first, or set"
+            f" {TIMEOUT_VARIABLE} to more seconds",
         )
 
     def _died(self) -> RepobuildError:
@@ -202,6 +213,13 @@ class Worker:
         how = _signal_name(-status) if status < 0 else f"exit status {status}"
         if not self._started:
             return self._not_started(how)
+        if status == -signal.SIGXCPU:
+            return EnvironmentLacking(
+                "worker-cpu-time",
+                f"the child process used up its processor time while {self._doing}",
+                self._log_tail(),
+                "the model hangs or is very slow; try it on fewer samples in Python first",
+            )
         return EnvironmentLacking(
             "worker-crashed",
             f"the child process died ({how}) while {self._doing}",
@@ -244,25 +262,6 @@ def _reply(line: bytes, number: int) -> dict[str, Any]:
     if reply["number"] != number:
         raise ValueError(f"this answers question {reply['number']}, not {number}")
     return reply
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """What the child sees of the environment; its working directory is another, so paths become absolute."""
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-    for name in KEPT_PATHS:
-        if os.environ.get(name):
-            kept[name] = str(Path(os.environ[name]).absolute())
-    for name in KEPT_PATH_LISTS:
-        if os.environ.get(name):
-            kept[name] = os.pathsep.join(
-                str(Path(entry).absolute()) for entry in os.environ[name].split(os.pathsep)
-            )
-    return kept | {
-        "HOME": str(folder.absolute()),
-        "JOBLIB_TEMP_FOLDER": str(folder.absolute()),
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 def _pidfd(pid: int) -> int | None:

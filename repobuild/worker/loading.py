@@ -9,7 +9,7 @@ import lzma
 import pickle
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, Repobui
 PACKAGES = ("joblib", "sklearn", "skl2onnx")
 
 
-def load_estimator(kind: str, path: Path, given: str) -> tuple[Any, list[str]]:
+def load_estimator(kind: str, path: Path, given: str, allowed: Sequence[str] = ()) -> tuple[Any, list[str]]:
     """Load a vouched-for file. This runs the code that the file names.
 
     Args:
         kind: Kind of the file, a key of ``LOADERS``.
         path: The private copy.
         given: The path as the recipe has it, for messages.
+        allowed: Types that a skops file may be loaded with, though skops does not know them.
 
     Returns:
         The estimator, and the warnings that loading it gave.
@@ -34,11 +35,11 @@ def load_estimator(kind: str, path: Path, given: str) -> tuple[Any, list[str]]:
         EnvironmentLacking: scikit-learn, skl2onnx, or a package or class that the file needs is not
             installed here.
     """
-    _require_packages(given)
+    _require_packages(given, (*PACKAGES, *FURTHER_PACKAGES.get(kind, ())))
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            estimator = LOADERS[kind](path)
+            estimator = LOADERS[kind](path, allowed)
     except MemoryError:
         raise
     except Exception as problem:
@@ -49,18 +50,60 @@ def load_estimator(kind: str, path: Path, given: str) -> tuple[Any, list[str]]:
     return estimator, sorted({_note(w.message) for w in caught})
 
 
-def _joblib(path: Path) -> Any:
+def skops_unknown_types(path: Path, given: str) -> list[str]:
+    """The types in a skops file that skops does not know, by its own judgement; nothing of it is run.
+
+    Raises:
+        InputInvalid: skops cannot read the file.
+        EnvironmentLacking: skops is not installed, or not new enough for the file.
+    """
+    _require_packages(given, ("sklearn", "skops"))
+    import skops.io
+
+    try:
+        return list(skops.io.get_untrusted_types(file=path))
+    except MemoryError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - a hostile file makes skops raise anything
+        named = _load_error(problem, given)
+        raise named or InputInvalid(
+            "model-damaged",
+            f"{given} cannot be read as a skops file",
+            (Evidence(f"{type(problem).__name__}: {first_line(problem)}", file=given),),
+            "save the model again with skops.io.dump, or fetch the file again",
+        ) from None
+
+
+def _joblib(path: Path, _: Sequence[str]) -> Any:
     import joblib
 
     return joblib.load(path)
 
 
-LOADERS: Mapping[str, Callable[[Path], Any]] = {"joblib": _joblib}
+def _pickle(path: Path, _: Sequence[str]) -> Any:
+    with path.open("rb") as stream:
+        return pickle.load(stream)  # noqa: S301 - vouched for, and inside the child
+
+
+def _skops(path: Path, allowed: Sequence[str]) -> Any:
+    import skops.io
+
+    return skops.io.load(path, trusted=list(allowed))
+
+
+LOADERS: Mapping[str, Callable[[Path, Sequence[str]], Any]] = {
+    "joblib": _joblib,
+    "pickle": _pickle,
+    "cloudpickle": _pickle,
+    "skops": _skops,
+}
 """How each kind of file is loaded."""
 
+FURTHER_PACKAGES: Mapping[str, tuple[str, ...]] = {"skops": ("skops",)}
 
-def _require_packages(given: str) -> None:
-    missing = [n for n in PACKAGES if importlib.util.find_spec(n) is None]
+
+def _require_packages(given: str, packages: Sequence[str]) -> None:
+    missing = [n for n in packages if importlib.util.find_spec(n) is None]
     if missing:
         raise EnvironmentLacking(
             "sklearn-missing",
@@ -69,7 +112,7 @@ def _require_packages(given: str) -> None:
             "pip install 'repobuild[sklearn]', with the scikit-learn that the model was trained with",
         )
     try:
-        for name in PACKAGES:
+        for name in packages:
             importlib.import_module(name)
     except (ImportError, OSError) as problem:
         raise EnvironmentLacking(

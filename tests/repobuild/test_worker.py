@@ -1,5 +1,6 @@
 """The child process: what it may see, and what is said when it fails."""
 
+import json
 import os
 import re
 import resource
@@ -20,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from repobuild.errors import ConversionFailed, EnvironmentLacking, InputInvalid
 from repobuild.worker.arrays import load_batch, save_batch
 from repobuild.worker.host import Worker
+from repobuild.worker.limits import Limits
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 CLASSES = (ROWS[:, 0] > 0).astype(int)
@@ -37,13 +39,13 @@ class Naughty:
 
 @pytest.fixture
 def load(tmp_path):
-    """Load a hostile file in a worker: ``load(expression, timeout=...)``."""
+    """Load a hostile file in a worker: ``load(expression, memory=...)``."""
     workers = []
 
     def run(expression, **limits):
         file = tmp_path / "model.joblib"
         joblib.dump(Naughty(expression), file)
-        worker = Worker(tmp_path, "loading model.joblib", **limits)
+        worker = Worker(tmp_path, "loading model.joblib", Limits(**limits))
         workers.append(worker)
         return worker.call("load", path=str(file), given="model.joblib", inputs=[])
 
@@ -69,7 +71,7 @@ def test_a_child_that_ends_is_named_with_its_last_words(load):
 
 def test_a_child_that_hangs_is_given_up(load):
     with pytest.raises(EnvironmentLacking) as caught:
-        load("__import__('time').sleep(100)", timeout=3.0)
+        load("__import__('time').sleep(100)", seconds={"load": 3.0})
     assert caught.value.code == "worker-timeout"
 
 
@@ -86,12 +88,24 @@ def test_an_exception_of_the_model_is_an_answer(load):
     assert "ZeroDivisionError" in caught.value.render()
 
 
-def test_the_child_sees_no_secrets(load, monkeypatch):
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very secret")
-    with pytest.raises(InputInvalid) as caught:
-        load("{k: 1 for k in __import__('os').environ if 'SECRET' in k or k == 'PATH'}")
-    assert caught.value.code == "not-an-estimator"
-    assert "with keys 'PATH'" in caught.value.render()
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SSH_AUTH_SOCK", "https_proxy", "REPOBUILD_WORKER_MEMORY")
+ALLOWED = {
+    "HOME", "JOBLIB_TEMP_FOLDER", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "LANG", "LC_ALL", "LC_CTYPE",
+    "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "TMPDIR", "VIRTUAL_ENV", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH",
+    "PWD", "SYSTEMROOT", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK",
+}  # fmt: skip
+
+
+def test_the_child_sees_no_secrets_proxies_or_home(load, monkeypatch, tmp_path):
+    for name in SECRETS:
+        monkeypatch.setenv(name, "4GiB")
+    seen = tmp_path / "seen"
+    look = "__import__('json').dumps(dict(__import__('os').environ))"
+    with pytest.raises(InputInvalid):
+        load(f"open({str(seen)!r}, 'w').write({look}) and {{}}")
+    environment = json.loads(seen.read_text())
+    assert environment["HOME"] == str(tmp_path)
+    assert set(environment) <= ALLOWED
 
 
 def test_noise_on_standard_output_does_not_disturb_the_conversation(load):

@@ -1,0 +1,31 @@
+"""What the child process sees of its parent's environment: an allow-list without credentials or proxies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+KEPT_ENVIRONMENT = (
+    "LANG", "LC_ALL", "SYSTEMROOT", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
+)  # fmt: skip
+KEPT_PATHS = ("TMPDIR", "VIRTUAL_ENV")
+KEPT_PATH_LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+def child_environment(folder: Path) -> dict[str, str]:
+    """What the child sees of the environment; its working directory is another, so paths become absolute."""
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    for name in KEPT_PATHS:
+        if os.environ.get(name):
+            kept[name] = str(Path(os.environ[name]).absolute())
+    for name in KEPT_PATH_LISTS:
+        if os.environ.get(name):
+            kept[name] = os.pathsep.join(
+                str(Path(entry).absolute()) for entry in os.environ[name].split(os.pathsep)
+            )
+    return kept | {
+        "HOME": str(folder.absolute()),
+        "JOBLIB_TEMP_FOLDER": str(folder.absolute()),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
