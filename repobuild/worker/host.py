@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Worker:
         doing: What it is for, to complete "while ...".
         limits: What it may use; less where the system's hard limits are lower. By default those of
             :meth:`repobuild.worker.limits.Limits.from_environment`.
+        explain: Adds to an error of a call what the caller knows about the model.
 
     Attributes:
         sandbox: What of :class:`repobuild.worker.sandbox.Sandbox` was reached; empty before the first call.
@@ -48,9 +50,16 @@ class Worker:
         UsageProblem: An environment variable that sets a limit cannot be understood.
     """
 
-    def __init__(self, folder: Path, doing: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        doing: str,
+        limits: Limits | None = None,
+        explain: Callable[[RepobuildError], RepobuildError] | None = None,
+    ) -> None:
         self.sandbox: dict[str, str] = {}
         self._doing = doing
+        self._explain = explain
         self._limits = limits or Limits.from_environment()
         self._memory = self._limits.memory
         self._timeout = START_SECONDS
@@ -94,6 +103,14 @@ class Worker:
             EnvironmentLacking: The child did not start, died, ran out of memory, did not answer in time, or
                 something else than its answer came over the pipe.
         """
+        try:
+            return self._call(operation, parameters)
+        except RepobuildError as problem:
+            if self._explain is None:
+                raise
+            raise self._explain(problem) from None
+
+    def _call(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         if not self._started:
             self._greet()
             self._started = True

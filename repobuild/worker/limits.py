@@ -24,7 +24,7 @@ class Limits:
     """What the child process and everything it starts may use.
 
     Attributes:
-        seconds: Seconds that one question may take, by operation; :data:`DEFAULT_SECONDS` for others.
+        seconds: Seconds that one question may take, by :data:`OPERATIONS`; else :data:`DEFAULT_SECONDS`.
         memory: Bytes of address space of each process, and of memory of all of them together.
         cpu_seconds: Processor time of each process.
         file_bytes: Size of each file that is written.
@@ -60,8 +60,8 @@ class Limits:
         return limits
 
     def seconds_for(self, operation: str) -> float:
-        """Seconds that a question of this kind may take."""
-        return self.seconds.get(operation, self.seconds.get("load", DEFAULT_SECONDS))
+        """Seconds that a question may take; what is neither load nor export counts as predict."""
+        return self.seconds.get(operation, self.seconds.get("predict", DEFAULT_SECONDS))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form that ``Limits(**...)`` reads back."""
