@@ -13,12 +13,28 @@ from typing import Any
 import click
 
 from repobuild import __version__
-from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, RepobuildError, from_oserror
+from repobuild.envelope import AlreadyTold, Dialogue, annotate, bare_error, error_document
+from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, RepobuildError, from_oserror, printable
 
 COMMANDS = {
+    "init": ("repobuild.commands.init:init", "Write a recipe for a model file."),
+    "plan": ("repobuild.commands.plan:plan", "Tell what convert or build would do, running nothing."),
     "convert": ("repobuild.commands.convert:convert", "Convert one model into a proven Triton repository."),
+    "build": ("repobuild.commands.build:build", "Convert every recipe below a folder."),
+    "validate": (
+        "repobuild.commands.validate:validate",
+        "Check a repository again, on disk and on the server.",
+    ),
+    "inspect": ("repobuild.commands.inspect:inspect", "Tell what a model file or a repository holds."),
+    "lint": ("repobuild.commands.lint:lint", "Check model repositories offline, hand-written ones too."),
     "serve": ("repobuild.commands.serve:serve", "Serve a model repository with the bundled server."),
+    "schema": ("repobuild.commands.schema:schema", "Print the JSON Schema of recipes."),
+    "doctor": ("repobuild.commands.doctor:doctor", "Look whether this machine has what repobuild needs."),
     "explain": ("repobuild.commands.explain:explain", "Tell more about an error code."),
+    "completion": (
+        "repobuild.commands.completion:completion",
+        "Print a script that completes words in a shell.",
+    ),
 }
 
 
@@ -59,7 +75,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Turn trained models into proven NVIDIA Triton model repositories, and serve them."""
-    ctx.obj = {"debug": debug}
+    ctx.ensure_object(Dialogue)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,41 +90,57 @@ def main(arguments: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
+    talk = Dialogue.of(words)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status: Any = cli.main(args=words, prog_name="repobuild", standalone_mode=False)
+        status: Any = cli.main(args=words, prog_name="repobuild", standalone_mode=False, obj=talk)
+        talk.close(int(status or EXIT_OK))
         return int(status or EXIT_OK)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("interrupted; nothing half written was left")
-        return EXIT_INTERRUPTED
+        return _interrupted(talk)
     except click.ClickException as problem:
         problem.show()
+        talk.close(problem.exit_code, bare_error("usage", problem.format_message()))
         return problem.exit_code
+    except AlreadyTold as told:
+        return _failed(told.error, talk, debug=debug, told=True)
     except RepobuildError as problem:
-        return _failed(problem, debug)
+        return _failed(problem, talk, debug=debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_OK
     except OSError as problem:
-        return _failed(from_oserror(problem, "running the command"), debug)
+        return _failed(from_oserror(problem, "running the command"), talk, debug=debug)
     except Exception as problem:  # noqa: BLE001 - the last rung: whatever is left is our bug, and says so
-        return _bug(problem, debug)
+        return _bug(problem, talk, debug=debug)
 
 
-def _failed(problem: RepobuildError, debug: bool) -> int:
+def _interrupted(talk: Dialogue) -> int:
+    text = "interrupted; nothing half written was left"
+    _say(text)
+    talk.close(EXIT_INTERRUPTED, bare_error("interrupted", text))
+    return EXIT_INTERRUPTED
+
+
+def _failed(problem: RepobuildError, talk: Dialogue, *, debug: bool, told: bool = False) -> int:
     if debug:
         _traceback()
-    _say(problem.render())
+    if not told:
+        _say(problem.render())
+        annotate(problem)
+    talk.close(problem.exit_code, error_document(problem))
     return problem.exit_code
 
 
-def _bug(problem: Exception, debug: bool) -> int:
+def _bug(problem: Exception, talk: Dialogue, *, debug: bool) -> int:
     if debug:
         _traceback()
-    _say(f"error[bug]: repobuild failed in a way that it should not: {type(problem).__name__}: {problem}")
-    _say("hint: run again with --debug before the command's name, and report what it prints")
+    message = f"repobuild failed in a way that it should not: {type(problem).__name__}: {problem}"
+    hint = "run again with --debug before the command's name, and report what it prints"
+    _say(f"error[bug]: {printable(message)}\nhint: {hint}")
+    talk.close(EXIT_BUG, bare_error("bug", message, hint))
     return EXIT_BUG
 
 

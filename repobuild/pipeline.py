@@ -123,6 +123,7 @@ def verify(ledger: Ledger, emission: Emission, graph: Graph, samples: Samples, s
         golden = Golden(
             {name: array[chosen] for name, array in samples.wire.items()},
             {name: array[chosen] for name, array in graph.reference.batched.items()},
+            graph.tolerance,
         )
         subject = Subject(
             ledger.recipe.name, emission.version, emission.signature, emission.config, graph.tolerance

@@ -6,76 +6,81 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import click
 
+from repobuild.commands._options import (
+    json_option,
+    progress_options,
+    repository_option,
+    setting_options,
+    settings_of,
+    trust_option,
+)
+from repobuild.console import Progress
+from repobuild.envelope import Dialogue
 from repobuild.errors import RepobuildError, from_oserror
-
-TRUST_KINDS = ("pickle", "module", "torchscript")
-
-
-class _RepositoryPath(click.ParamType[Path]):
-    """A path; an empty one, as an unset variable gives, is refused."""
-
-    name = "folder"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Turn the word into a path."""
-        if not str(value).strip():
-            self.fail("the path is empty", param, ctx)
-        return Path(str(value))
 
 
 @click.command()
-@click.argument("recipe", type=click.Path(path_type=Path))
-@click.option(
-    "-r",
-    "--repository",
-    type=_RepositoryPath(),
-    required=True,
-    help="Triton model repository to build into; made if it does not exist.",
-)
-@click.option(
-    "--trust",
-    multiple=True,
-    type=click.Choice(TRUST_KINDS),
-    help="Vouch for a kind of file that runs code when it is loaded. May be repeated.",
-)
+@click.argument("model", type=click.Path(path_type=Path), metavar="RECIPE_OR_MODEL")
+@repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
+@trust_option
+@setting_options
 @click.option(
     "--report",
     "report_file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the report as JSON here, also when the build is refused.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@progress_options
+@json_option
+@click.pass_obj
 def convert(
-    recipe: Path, repository: Path, trust: tuple[str, ...], report_file: Path | None, quiet: bool
+    talk: Dialogue,
+    /,
+    model: Path,
+    repository: Path,
+    trust: tuple[str, ...],
+    report_file: Path | None,
+    progress: Progress,
+    quiet: bool,
+    **given: Any,
 ) -> None:
-    """Convert the model that RECIPE names into a Triton model repository.
+    """Convert a trained model into a Triton model repository.
 
-    RECIPE is a recipe file, or a folder that holds a recipe.yaml. The model is exported to ONNX, compared
-    with the original on the recipe's samples, written as a model version with config.pbtxt and warm-up
-    samples, and proven on the bundled server. The repository changes last, in one step.
+    RECIPE_OR_MODEL is a recipe file, a folder that holds a recipe.yaml, or a model file alone, for which
+    --samples names the rows. The model is exported to ONNX, compared with the original on the samples,
+    written as a model version with config.pbtxt and warm-up samples, and proven on the bundled server.
+    The repository changes last, in one step.
     """
     from repobuild.build import Order, Refused
-    from repobuild.console import PlainLines, closing_table
+    from repobuild.console import Collecting, closing_table, display
     from repobuild.pipeline import convert as build
-    from repobuild.recipe.load import load_recipe
+    from repobuild.recipe.implied import pointed, wanted
     from repobuild.sources.interface import Trust
 
     with _ReportFile(report_file) as written:
+        settings = settings_of(model, given)
         try:
-            order = Order(load_recipe(recipe), repository, Trust(frozenset(trust)))
-            report = build(order, PlainLines(quiet=quiet))
+            want = wanted(model, settings)
+            for note in want.notes:
+                talk.note(note)
+            order = Order(want.recipe, repository, Trust(frozenset(trust)))
+            with display(progress, quiet=quiet) as shown:
+                report = build(order, Collecting(shown, talk.notes))
         except Refused as refused:
-            written.refused(refused.error, refused.report.to_dict())
-            raise refused.error from refused
+            error = pointed(refused.error, settings)
+            talk.result = refused.report.to_dict()
+            written.refused(error, refused.report.to_dict())
+            raise error from refused
         except RepobuildError as error:
             written.refused(error, {"format": 1})
             raise
         written.document = report.to_dict()
-    click.echo(closing_table(report, str(repository)))
+    talk.result = {**report.to_dict(), "changed": report.changed, "repository": str(repository)}
+    talk.say(closing_table(report, str(repository)))
 
 
 class _ReportFile:

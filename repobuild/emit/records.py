@@ -40,11 +40,12 @@ def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emissi
     }
     save_batch(folder / "golden.npz", batch)
     _write_json(folder / "report.json", report.to_dict())
-    _write_json(folder / "manifest.json", _manifest(recipe, report, emission))
+    _write_json(folder / "manifest.json", _manifest(recipe, report, emission, golden))
 
 
-def _manifest(recipe: Recipe, report: Report, emission: Emission) -> dict[str, Any]:
+def _manifest(recipe: Recipe, report: Report, emission: Emission, golden: Golden) -> dict[str, Any]:
     version = emission.folder / str(report.version)
+    bounds = {o.name: golden.tolerance.of(o.name) for o in emission.signature.outputs}
     return {
         "format": FORMAT,
         "model": recipe.name,
@@ -59,6 +60,7 @@ def _manifest(recipe: Recipe, report: Report, emission: Emission) -> dict[str, A
         "recipe": {"sha256": recipe.digest},
         "source": report.source,
         "samples": report.samples,
+        "tolerance": {name: {"atol": b.atol, "rtol": b.rtol} for name, b in bounds.items()},
         "checks": {c.name: c.outcome for c in (*report.checks, *report.verification)},
         "tools": {t.name: t.version for t in report.tools},
     }

@@ -55,12 +55,12 @@ def look(repository: Path, model: str) -> Existing | None:
     if not folder.exists():
         return None
     read = read_config(folder)
-    return Existing(_numbers(folder), read[0] if read else None)
+    return Existing(version_numbers(folder), read[0] if read else None)
 
 
 def next_version(existing: Existing | None, state: Path, model: str) -> int:
     """One more than any version that the repository has, or ever had by the manifests."""
-    known = [*(existing.versions if existing else ()), *_numbers(state / model)]
+    known = [*(existing.versions if existing else ()), *version_numbers(state / model)]
     return max(known, default=0) + 1
 
 
@@ -140,7 +140,7 @@ def _difference(old: str, new: str) -> tuple[Evidence, ...]:
     return (Evidence("\n".join(list(lines)[:80])),)
 
 
-def _numbers(folder: Path) -> tuple[int, ...]:
+def version_numbers(folder: Path) -> tuple[int, ...]:
     """Names that Triton takes for versions: whole numbers without leading zeros."""
     if not folder.is_dir():
         return ()

@@ -30,10 +30,12 @@ class Golden:
     Attributes:
         wire: Input rows in the inputs' own types.
         want: The model's answers by output name.
+        tolerance: How far an answer may lie from them.
     """
 
     wire: Batch
     want: Batch
+    tolerance: Tolerance = Tolerance()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""``repobuild build``: every recipe below a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from repobuild.commands._options import json_option, progress_options, repository_option, trust_option
+from repobuild.console import Progress, table
+from repobuild.envelope import AlreadyTold, Dialogue, annotate
+
+if TYPE_CHECKING:
+    from repobuild.many import Built
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
+@trust_option
+@click.option(
+    "--keep-going/--fail-fast",
+    default=True,
+    help="After a failure, go on with the other recipes (the default), or skip them.",
+)
+@progress_options
+@json_option
+@click.pass_obj
+def build(
+    talk: Dialogue,
+    /,
+    folder: Path,
+    repository: Path,
+    trust: tuple[str, ...],
+    keep_going: bool,
+    progress: Progress,
+    quiet: bool,
+) -> None:
+    """Convert every recipe below FOLDER into one Triton model repository.
+
+    Recipes are files called recipe.yaml or *.recipe.yaml. They are built one after another in the order of
+    their paths; each changes the repository in one step of its own. The exit status is that of the first
+    failure.
+    """
+    from repobuild.console import Collecting, display
+    from repobuild.many import build_all, find_recipes, load_recipes
+    from repobuild.sources.interface import Trust
+
+    found = load_recipes(find_recipes(folder))
+    done: list[Built] = []
+    with display(progress, quiet=quiet) as shown:
+        watch = Collecting(shown, talk.notes)
+        for built in build_all(
+            found,
+            repository,
+            Trust(frozenset(trust)),
+            watch,
+            fail_fast=not keep_going,
+            beginning=lambda item: None if quiet else click.echo(f"{item.file}", err=True),
+        ):
+            done.append(built)
+            talk.result = {"repository": str(repository), "models": [b.to_dict() for b in done]}
+            if built.error is not None:
+                click.echo(built.error.render(), err=True)
+                annotate(built.error)
+    talk.say(table([(str(b.file), b.model or "-", b.result, _detail(b)) for b in done]))
+    first = next((b.error for b in done if b.error is not None), None)
+    counts = ", ".join(
+        f"{sum(b.result == r for b in done)} {r}" for r in ("new", "unchanged", "failed", "skipped")
+    )
+    talk.say(f"{'FAILED' if first else 'PASSED'} {len(done)} recipes: {counts}")
+    if first is not None:
+        raise AlreadyTold(first)
+
+
+def _detail(built: Built) -> str:
+    if built.error is not None:
+        return f"error[{built.error.code}]"
+    return f"version {built.report.version}" if built.report else ""

@@ -1,0 +1,1 @@
+"""Tells what files and repositories hold, without running anything of them."""
