@@ -13,9 +13,11 @@ from repobuild.artifact import Artifact, Tool
 from repobuild.emit.model import Emission
 from repobuild.errors import Evidence, RepobuildError
 from repobuild.export import Graph
+from repobuild.metrics import Metric
 from repobuild.recipe.types import Recipe
+from repobuild.releases import Release
 from repobuild.report import Check, Fail, Report
-from repobuild.samples import Samples
+from repobuild.samples.fit import Samples
 from repobuild.sources.interface import Description, Trust
 from repobuild.tensors import Signature
 from repobuild.watch import StepDetail, Watch, step
@@ -29,11 +31,15 @@ class Order:
         recipe: The model.
         repository: The Triton model repository to build into.
         trust: What the user vouches for.
+        update_config: Whether a config.pbtxt that the user wrote or edited may be brought up to date.
+        allow_schema_change: Whether a version may have other inputs and outputs than the one before.
     """
 
     recipe: Recipe
     repository: Path
     trust: Trust = Trust()
+    update_config: bool = False
+    allow_schema_change: bool = False
 
 
 class Refused(Exception):
@@ -68,6 +74,8 @@ class Ledger:
         self._source: dict[str, Any] = {}
         self._samples: dict[str, Any] = {}
         self._signature: Signature | None = None
+        self.metrics: tuple[Metric, ...] = ()
+        self._facts: dict[str, Any] = {}
         self._notes: list[str] = []
         self._tools = [Tool("repobuild", __version__)]
 
@@ -89,10 +97,23 @@ class Ledger:
         given = self.recipe.samples_given
         name = Path(given).name if Path(given).is_absolute() else given
         self._samples = {"path": name, "sha256": samples.digest, "rows": samples.count}
+        if not samples.digest:
+            self._samples = {"made_up": True, "rows": samples.count}
+        self._note(samples.notes)
+
+    def found_target(self, release: Release) -> None:
+        """The release to load on has been decided."""
+        self._facts["target"] = {"triton": release.name, "onnxruntime": release.onnxruntime}
+
+    def found_metrics(self, metrics: Sequence[Metric]) -> None:
+        """Task metrics have been measured."""
+        self.metrics = tuple(metrics)
+        self._facts["metrics"] = [m.to_dict() for m in metrics]
 
     def found_graph(self, graph: Graph) -> None:
         """The model has been exported."""
         self._signature = graph.signature
+        self._facts["precision"] = [a.to_dict() for a in graph.precision]
         self._note(graph.notes)
 
     def found_artifact(self, artifact: Artifact) -> None:
@@ -125,6 +146,7 @@ class Ledger:
             signature=self._signature,
             checks=tuple(self.checks),
             verification=tuple(self.verification),
+            facts=dict(self._facts),
             notes=tuple(self._notes),
             tools=tuple(self._tools),
         )

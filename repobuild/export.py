@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from repobuild.checks import Reference, ask_model
-from repobuild.errors import InputInvalid
+from repobuild.compare import compare
+from repobuild.edge_check import EdgeReference, ask_edges, edge_notes, run_edges
+from repobuild.errors import ConversionFailed, InputInvalid, evidence
+from repobuild.graph.labels import index_labels
 from repobuild.graph.normal import finish, normalise, tensors_only
 from repobuild.graph.outputs import select_outputs
+from repobuild.outputs import Wanted, wanted_outputs
+from repobuild.precision import Attempt, Candidate, choose_precision
 from repobuild.recipe.load import recipe_evidence
-from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, OutputRecipe, Recipe, Tolerance
+from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, Recipe, Tolerance
+from repobuild.releases import Release
 from repobuild.report import Deviation
 from repobuild.runners.onnxruntime import OnnxRuntimeRunner
-from repobuild.samples import Samples
+from repobuild.samples.edges import edge_rows
+from repobuild.samples.fit import Samples, single_precision, to_wire
 from repobuild.selection import Selection
-from repobuild.sources.interface import Description, Exported, Source
-from repobuild.tensors import Batch, DType, Signature, TensorSpec, take
+from repobuild.sources.interface import Description, Source
+from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec, rows, take
 
 DEFAULT_OPSET = 17
 """Opset of the default domain when the recipe names none; ONNX Runtime 1.12 and Triton 22.07 know it."""
@@ -30,99 +38,182 @@ class Graph:
     Attributes:
         path: The ONNX file.
         signature: Its tensors.
+        wanted: What its outputs are.
+        wire: The samples in the types of its inputs.
         reference: The model's own answers under the names of the outputs.
+        edges: The model's own words on the edge rows.
+        edge_wire: The edge rows in the types of its inputs.
         tolerance: The recipe's, with equality for class labels.
         max_batch_size: What config.pbtxt may say; 0 without a batch dimension.
+        precision: What was tried for the precision of the inputs.
         notes: What was decided for the user.
     """
 
     path: Path
     signature: Signature
+    wanted: tuple[Wanted, ...]
+    wire: Batch
     reference: Reference
+    edges: EdgeReference
+    edge_wire: Batch
     tolerance: Tolerance
     max_batch_size: int
+    precision: tuple[Attempt, ...]
     notes: tuple[str, ...]
 
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Text of each element by output, for the label files."""
+        return {w.name: w.labels for w in self.wanted if w.labels}
 
-def export_graph(source: Source, model: Description, recipe: Recipe, samples: Samples, folder: Path) -> Graph:
-    """Export a model, bring it into normal form, and ask the model for its answers.
+
+def export_graph(
+    source: Source, model: Description, recipe: Recipe, samples: Samples, release: Release, folder: Path
+) -> Graph:
+    """Export a model in the precision that its answers need, and bring it into normal form.
 
     Args:
         source: The loaded model.
         model: Its description.
         recipe: Names, selections and tolerances of the outputs.
         samples: The user's rows.
+        release: The Triton release that it must load on.
         folder: Existing folder to work in.
 
     Raises:
         InputInvalid: The recipe asks for an answer, or a part of one, that the model has not.
         ConversionFailed: The exporter or ONNX Runtime cannot do it.
     """
-    import onnx
-
-    opset = recipe.opset or DEFAULT_OPSET
-    exported = source.export(opset, folder / "exported.onnx")
-    wanted = _wanted_outputs(recipe, exported, model)
+    opset = _opset(recipe, release)
+    wanted = wanted_outputs(recipe, model)
     reference = _ask(source, samples, wanted, recipe)
-    labels = set(model.facts["labels"])
-    tolerance = recipe.tolerance.with_exact(name for name, w in wanted.items() if w.answer in labels)
-    proto = tensors_only(onnx.load(str(exported.path)), opset)
-    probe = folder / "probe.onnx"
-    onnx.save(proto, str(probe))
-    ranks = {name: answer.ndim for name, answer in OnnxRuntimeRunner(probe).run(samples.wire).items()}
-    chains = {name: (Selection.parse(exported.answers[w.answer]), w) for name, w in wanted.items()}
-    normalise(proto, recipe.name, [select_outputs(chains, ranks)])
-    onnx.save(proto, str(probe))
-    wants_batches = recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE) > 0
-    dependence = reference.rows_independent(tolerance)
-    signature, notes = _signature(
-        OnnxRuntimeRunner(probe), model, samples.wire, dependence, wants_batches=wants_batches
+    jumps = source.jumps(samples.given, single_precision(samples.given, recipe))
+    edges = ask_edges(source, edge_rows(samples.given, model.feed, jumps), wanted)
+    tolerance = recipe.tolerance.with_exact(w.name for w in wanted if w.is_label)
+    maker = _Maker(
+        source, model, recipe, samples, wanted, reference, edges, tolerance, opset, release, folder
     )
-    finish(proto, signature)
+    choice = choose_precision(model.feed, maker.make)
+    taken = choice.candidate
     path = folder / "graph.onnx"
-    path.write_bytes(proto.SerializeToString(deterministic=True))
+    path.write_bytes(taken.proto.SerializeToString(deterministic=True))
     size = recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE)
-    return Graph(path, signature, reference, tolerance, size if signature.batched else 0, notes)
+    return Graph(
+        path=path,
+        signature=taken.signature,
+        wanted=wanted,
+        wire=maker.wire(taken.floats),
+        reference=reference,
+        edges=edges,
+        edge_wire=maker.edge_wire(taken.floats),
+        tolerance=tolerance,
+        max_batch_size=size if taken.signature.batched else 0,
+        precision=choice.attempts,
+        notes=(*choice.notes, *taken.notes, *edge_notes(taken.edges)),
+    )
 
 
-def _wanted_outputs(recipe: Recipe, exported: Exported, model: Description) -> dict[str, Selection]:
-    """``{output name: selection of an answer}``, checked against the answers that there are."""
-    known = ", ".join(exported.answers)
-    outputs = recipe.outputs or tuple(OutputRecipe(name) for name in exported.answers)
-    wanted: dict[str, Selection] = {}
-    for index, output in enumerate(outputs):
-        selection = Selection.parse(output.take) if output.take else Selection(output.name)
-        if selection.answer not in exported.answers:
-            key = "from" if output.take else "name"
-            raise InputInvalid(
-                "output-unknown",
-                f"the model has no answer '{selection.answer}'",
-                (recipe_evidence(recipe, ("outputs", index, key), f"{model.model} answers with {known}"),),
-                f"take one of {known}, for instance from: {next(iter(exported.answers))}",
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes and measures the graph in one precision."""
+
+    source: Source
+    model: Description
+    recipe: Recipe
+    samples: Samples
+    wanted: tuple[Wanted, ...]
+    reference: Reference
+    edges: EdgeReference
+    tolerance: Tolerance
+    opset: int
+    release: Release
+    folder: Path
+
+    def wire(self, floats: DType) -> Batch:
+        return to_wire(self.recipe, self.samples.given, self.model.feed, floats)
+
+    def edge_wire(self, floats: DType) -> Batch:
+        return (
+            to_wire(self.recipe, self.edges.rows.given, self.model.feed, floats) if self.edges.answers else {}
+        )
+
+    def make(self, floats: DType) -> Candidate:
+        import onnx
+
+        wire = self.wire(floats)
+        exported = self.source.export(self.opset, self.folder / "exported.onnx", floats)
+        absent = [w for w in self.wanted if w.selection.answer not in exported.answers]
+        if absent:
+            raise ConversionFailed(
+                "export-incomplete",
+                f"the ONNX graph does not answer with '{absent[0].selection.answer}'",
+                evidence([f"it answers with {', '.join(exported.answers)}"]),
+                "name the outputs to serve under outputs: in the recipe",
             )
-        wanted[output.name] = selection
-    inputs = {i.name for i in model.inputs}
-    for index, name in enumerate(wanted):
-        if name in inputs:
-            raise InputInvalid(
-                "output-named-as-input",
-                f"'{name}' is the name of an input and of an output",
-                (recipe_evidence(recipe, ("outputs", index, "name"), "also the name of an input"),),
-                "give the output another name",
-            )
-    for name in recipe.tolerance.by_output:
-        if name not in wanted:
-            raise InputInvalid(
-                "tolerance-unknown",
-                f"tolerance: names '{name}', which is not an output",
-                (recipe_evidence(recipe, ("tolerance", name), f"outputs are {', '.join(wanted)}"),),
-                "use the name of an output, or atol and rtol for all outputs",
-            )
-    return wanted
+        proto = tensors_only(onnx.load(str(exported.path)), self.opset)
+        probe = self.folder / "probe.onnx"
+        onnx.save(proto, str(probe))
+        ranks = {n: a.ndim for n, a in OnnxRuntimeRunner(probe).run(wire).items()}
+        chains = {
+            w.name: (Selection.parse(exported.answers[w.selection.answer]), w.selection) for w in self.wanted
+        }
+        indexed = {w.name: w.index_of for w in self.wanted if w.index_of is not None}
+        passes = [select_outputs(chains, ranks), index_labels(indexed)]
+        normalise(proto, self.recipe.name, passes)
+        onnx.save(proto, str(probe))
+        runner = OnnxRuntimeRunner(probe)
+        answers = runner.run(wire)
+        dependence = self.reference.rows_independent(self.tolerance)
+        wants = self.recipe.serving.get("max_batch_size", DEFAULT_MAX_BATCH_SIZE) > 0
+        signature, notes = _signature(
+            self.model.feed.inputs(floats),
+            answers,
+            runner.run(take(wire, 0, 1)),
+            rows(wire),
+            dependence,
+            wants_batches=wants,
+        )
+        finish(proto, signature)
+        _refuse_unloadable(proto, self.release)
+        wrong, why = _differences(answers, self.reference.batched, self.tolerance)
+        outcome = run_edges(runner, self.edge_wire(floats), self.edges, self.tolerance)
+        return Candidate(floats, proto, signature, wrong, why, outcome, notes)
 
 
-def _ask(source: Source, samples: Samples, wanted: Mapping[str, Selection], recipe: Recipe) -> Reference:
-    texts = ", ".join(str(w) for w in wanted.values())
+def _opset(recipe: Recipe, release: Release) -> int:
+    if recipe.opset is None:
+        return min(DEFAULT_OPSET, release.opset)
+    if recipe.opset > release.opset:
+        raise InputInvalid(
+            "target-unfit",
+            f"Triton {release.name} loads opset {release.opset} at most, the recipe asks for {recipe.opset}",
+            (recipe_evidence(recipe, ("export", "opset"), f"its ONNX Runtime is {release.onnxruntime}"),),
+            f"write opset: {release.opset}, or name a newer release under target:",
+        )
+    return recipe.opset
+
+
+def _refuse_unloadable(proto: Any, release: Release) -> None:
+    found = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in proto.opset_import}
+    limits = {"": release.opset, "ai.onnx.ml": release.ml_opset}
+    wrong = [
+        f"opset {version} of domain {domain or 'ai.onnx'}; the release loads {limits[domain]} at most"
+        for domain, version in found.items()
+        if domain in limits and version > limits[domain]
+    ]
+    if proto.ir_version > release.ir:
+        wrong.append(f"IR version {proto.ir_version}; the release loads {release.ir} at most")
+    if wrong:
+        raise ConversionFailed(
+            "target-unfit",
+            f"the graph does not load on Triton {release.name} (ONNX Runtime {release.onnxruntime})",
+            evidence(wrong),
+            "name a lower export: opset, or a newer release under target:",
+        )
+
+
+def _ask(source: Source, samples: Samples, wanted: Sequence[Wanted], recipe: Recipe) -> Reference:
+    texts = ", ".join(str(w.selection) for w in wanted)
     try:
         reference = ask_model(source, samples.given, wanted)
         empty = [name for name, answer in reference.batched.items() if not answer.size]
@@ -139,23 +230,29 @@ def _ask(source: Source, samples: Samples, wanted: Mapping[str, Selection], reci
     return reference
 
 
+def _differences(got: Batch, want: Batch, tolerance: Tolerance) -> tuple[int, str]:
+    """Values outside the bounds over all outputs, and the worst in words."""
+    wrong, why = 0, ""
+    for name, answer in want.items():
+        outcome = compare(name, got[name], answer, tolerance.of(name))
+        if not outcome.holds:
+            wrong += max(outcome.wrong, 1)
+            why = why or outcome.why or f"worst: {outcome.worst}"
+    return wrong, why
+
+
 def _signature(
-    runner: OnnxRuntimeRunner,
-    model: Description,
-    wire: Batch,
+    inputs: tuple[TensorSpec, ...],
+    many: Batch,
+    one: Batch,
+    count: int,
     dependence: Deviation | str | None,
     *,
     wants_batches: bool,
 ) -> tuple[Signature, tuple[str, ...]]:
     """Types and shapes as they come out for all rows and for one, and whether there is a batch dimension."""
-    many, one = runner.run(wire), runner.run(take(wire, 0, 1))
-    count = len(next(iter(wire.values())))
     outputs = tuple(
-        TensorSpec(
-            name,
-            DType.of(answer.dtype),
-            tuple(a if a == b else None for a, b in zip(answer.shape, one[name].shape, strict=True)),
-        )
+        TensorSpec(name, DType.of(answer.dtype), _free_axes(answer, one[name]))
         for name, answer in many.items()
     )
     notes: list[str] = []
@@ -165,4 +262,8 @@ def _signature(
     elif dependence is not None:
         notes.append(f"no batch dimension: an answer depends on the other rows ({dependence})")
     batched = wants_batches and not stray and dependence is None
-    return Signature(model.inputs, outputs, batched), tuple(notes)
+    return Signature(inputs, outputs, batched), tuple(notes)
+
+
+def _free_axes(many: Array, one: Array) -> tuple[int | None, ...]:
+    return tuple(a if a == b else None for a, b in zip(many.shape, one.shape, strict=True))

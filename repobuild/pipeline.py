@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from repobuild.artifact import Artifact
 from repobuild.build import Ledger, Order, Refused, stop_on_failure
-from repobuild.checks import check_artifact, spread
+from repobuild.checks import check_artifact
 from repobuild.compilers.interface import Compiler
+from repobuild.edge_check import edge_check, run_edges
 from repobuild.emit.commit import Outcome, commit, recover
 from repobuild.emit.model import Emission, emit
 from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed, from_oserror
 from repobuild.export import Graph, export_graph
+from repobuild.golden import golden_rows
 from repobuild.interrupts import import_whole
+from repobuild.metrics import budget_checks, measure, read_labels
 from repobuild.plugins import COMPILERS, RUNNERS
+from repobuild.prepare import load_model, refuse_early, refuse_inapplicable, target_release
+from repobuild.releases import Release
 from repobuild.report import Report
-from repobuild.samples import Samples, read_samples
+from repobuild.samples.fit import Samples
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Description, Source
+from repobuild.tensors import Batch
 from repobuild.verify.replay import Golden, Subject, replay
 from repobuild.verify.server import BundledServer
 from repobuild.watch import Silent, Watch
 
 TARGET = "onnxruntime"
-GOLDEN_ROWS = 64
 NATIVE = ("numpy", "onnx", "onnx.version_converter", "onnxruntime", "tritonclient.http.aio")
 
 
@@ -42,15 +47,18 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
     """
     ledger = Ledger(order, watch or Silent())
     try:
+        refuse_early(order)
+        release = target_release(order.recipe)
+        ledger.found_target(release)
         with Workshop(order.repository) as shop:
             recover(shop)
             with open_source(order.recipe, shop.work) as source:
                 model, samples = load(ledger, source)
-                graph = export(ledger, source, model, samples, shop)
+                graph = export(ledger, source, model, samples, release, shop)
             artifact = compile_graph(ledger, graph, shop)
-            check(ledger, artifact, graph, samples)
-            emission = stage(ledger, artifact, graph, samples, shop)
-            golden = verify(ledger, emission, graph, samples, shop)
+            answers = check(ledger, artifact, graph, model, samples)
+            emission = stage(ledger, artifact, graph, shop)
+            golden = verify(ledger, emission, graph, answers, shop)
             return publish(ledger, emission, golden, shop)
     except RepobuildError as error:
         raise Refused(error, ledger.report()) from error
@@ -63,19 +71,21 @@ def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
     """Vouch for the model, load it in its child process, and read the rows that fit it."""
     with ledger.step("load") as done:
         source.vouch(ledger.order.trust)
+        refuse_inapplicable(ledger.recipe)
         import_whole(NATIVE)
-        model = source.describe(ledger.recipe)
+        model, samples = load_model(ledger.recipe, source)
         ledger.found_model(model)
-        samples = read_samples(ledger.recipe, model.inputs)
         ledger.found_samples(samples)
         done.say(f"{model.model}, {samples.count} sample rows")
         return model, samples
 
 
-def export(ledger: Ledger, source: Source, model: Description, samples: Samples, shop: Workshop) -> Graph:
-    """Make ONNX in normal form, and ask the model itself for its answers."""
+def export(
+    ledger: Ledger, source: Source, model: Description, samples: Samples, release: Release, shop: Workshop
+) -> Graph:
+    """Make ONNX in normal form, in the precision that is needed, and ask the model itself for its answers."""
     with ledger.step("export") as done:
-        graph = export_graph(source, model, ledger.recipe, samples, shop.work)
+        graph = export_graph(source, model, ledger.recipe, samples, release, shop.work)
         ledger.found_graph(graph)
         done.say(ledger.signature_text())
         return graph
@@ -91,40 +101,45 @@ def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
         return artifact
 
 
-def check(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples) -> None:
-    """Compare the artifact with the model on every row."""
+def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Description, samples: Samples) -> Batch:
+    """Compare the artifact with the model on every row and edge row, and hold it against the budget."""
     with ledger.step("check") as done:
+        recipe = ledger.recipe
         runner = RUNNERS.load(artifact.kind)(artifact.path)
+        flips = {w.name: recipe.budget.label_flips or 0 for w in graph.wanted if w.is_label}
         ledger.checks.extend(
-            check_artifact(runner, samples.wire, graph.reference, artifact.signature, graph.tolerance)
+            check_artifact(runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, flips)
         )
+        ledger.checks.append(edge_check(run_edges(runner, graph.edge_wire, graph.edges, graph.tolerance)))
+        answers: Batch = runner.run(graph.wire)
+        truth = read_labels(recipe, samples.count)
+        if truth is not None:
+            classes = model.facts.get("classes")
+            ledger.found_metrics(
+                measure(recipe, graph.wanted, classes, truth, graph.reference.batched, answers)
+            )
+        ledger.checks.extend(budget_checks(recipe, ledger.metrics, artifact.path.stat().st_size))
         stop_on_failure(
             ledger.checks, CheckFailed, "check-failed", "the artifact does not answer as the model does"
         )
         done.say(f"{len(ledger.checks)} checks hold on {samples.count} rows")
+        return answers
 
 
-def stage(ledger: Ledger, artifact: Artifact, graph: Graph, samples: Samples, shop: Workshop) -> Emission:
+def stage(ledger: Ledger, artifact: Artifact, graph: Graph, shop: Workshop) -> Emission:
     """Write the model folder as Triton will see it, beside the repository."""
     with ledger.step("stage") as done:
         compiler: Compiler = COMPILERS.load(artifact.kind)()
-        emission = emit(shop, ledger.recipe, artifact, compiler.backend, graph.max_batch_size, samples.wire)
+        emission = emit(shop, ledger.recipe, artifact, compiler.backend, graph.max_batch_size, graph.wire)
         ledger.found_emission(emission)
         done.say(f"config.pbtxt, {len(emission.warmup_files)} warm-up files, version {emission.version}")
         return emission
 
 
-def verify(ledger: Ledger, emission: Emission, graph: Graph, samples: Samples, shop: Workshop) -> Golden:
+def verify(ledger: Ledger, emission: Emission, graph: Graph, answers: Batch, shop: Workshop) -> Golden:
     """Start the bundled server on the staged model and make it answer as the model did."""
     with ledger.step("verify") as done:
-        # Without a batch dimension an answer may depend on the other rows: all of them are one request.
-        count = GOLDEN_ROWS if emission.signature.batched else samples.count
-        chosen = list(spread(samples.count, count))
-        golden = Golden(
-            {name: array[chosen] for name, array in samples.wire.items()},
-            {name: array[chosen] for name, array in graph.reference.batched.items()},
-            graph.tolerance,
-        )
+        golden = golden_rows(graph, emission.signature, answers)
         subject = Subject(
             ledger.recipe.name, emission.version, emission.signature, emission.config, graph.tolerance
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from repobuild.artifact import Tool
@@ -128,6 +129,7 @@ class Report:
         verification: Comparisons through the server, in the order made.
         notes: What a reader should know, such as a choice that was made for them.
         tools: Versions of what took part.
+        facts: JSON-ready facts about decisions: target release, precision, task metrics.
     """
 
     model: str
@@ -140,6 +142,7 @@ class Report:
     verification: tuple[Check, ...]
     notes: tuple[str, ...]
     tools: tuple[Tool, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -164,6 +167,7 @@ class Report:
             },
             "checks": [c.to_dict() for c in self.checks],
             "verification": [c.to_dict() for c in self.verification],
+            **self.facts,
             "notes": list(self.notes),
             "tools": {t.name: t.version for t in self.tools},
         }

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from repobuild.artifact import Tool
+from repobuild.errors import RepobuildError
+from repobuild.feeds import Feed
 from repobuild.recipe.types import Recipe
 from repobuild.sources.interface import Description, Exported
-from repobuild.tensors import Batch, DType, TensorSpec
+from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import load_batch, save_batch, writing
 from repobuild.worker.host import Worker
+
+QUESTION = "question.npz"
+ANSWER = "answer.npz"
 
 
 class ChildSource:
@@ -42,6 +47,7 @@ class ChildSource:
             kind=self._kind,
             method=recipe.source.method,
             layout=layout,
+            custom_ops=list(recipe.source.custom_ops),
             inputs=[
                 {"name": i.name, "dtype": i.dtype.value if i.dtype else None, "dims": i.dims}
                 for i in recipe.inputs
@@ -56,11 +62,14 @@ class ChildSource:
                 "model": reply["model"],
                 **self.known_before(),
                 **reply["facts"],
-                "notes": [*self.notes_before(), *reply["facts"].get("notes", ())],
+                "sandbox": self._child().sandbox,
+                "notes": [
+                    *self.notes_before(),
+                    *_open_doors(self._child().sandbox),
+                    *reply["facts"].get("notes", ()),
+                ],
             },
-            inputs=tuple(
-                TensorSpec(i["name"], DType(i["dtype"]), (None, *i["dims"])) for i in reply["inputs"]
-            ),
+            feed=Feed.from_dict(reply["feed"]),
             tools=tuple(Tool(name, version) for name, version in reply["tools"].items()),
         )
 
@@ -68,26 +77,51 @@ class ChildSource:
         """JSON-ready facts for the report that were read from the file before anything was loaded."""
         return {}
 
+    def explain(self, problem: RepobuildError) -> RepobuildError:
+        """An error of the child, with what is known of the file."""
+        return problem
+
     def notes_before(self) -> Sequence[str]:
         """What a reader of the report should know, read from the file before anything was loaded."""
         return ()
 
-    def export(self, opset: int, to: Path) -> Exported:
+    def export(self, opset: int, to: Path, floats: DType) -> Exported:
         """See :meth:`repobuild.sources.interface.Source.export`."""
-        reply = self._child().call("export", opset=opset, to=str(to))
+        reply = self._child().call("export", opset=opset, to=str(to), floats=floats.value)
         return Exported(to, dict(reply["answers"]))
 
     def predict(
         self, batch: Batch, *, one_by_one: bool = False, answers: Sequence[str] | None = None
     ) -> Batch:
         """See :meth:`repobuild.sources.interface.Source.predict`."""
-        question, answer = self._folder / "question.npz", self._folder / "answer.npz"
+        self._ask("predict", batch, one_by_one=one_by_one, answers=answers)
+        return self._answer()
+
+    def predict_each(
+        self, batch: Batch, answers: Sequence[str] | None = None
+    ) -> tuple[Batch, tuple[str | None, ...]]:
+        """See :meth:`repobuild.sources.interface.Source.predict_each`."""
+        reply = self._ask("predict_each", batch, answers=answers)
+        return self._answer(), tuple(reply["errors"])
+
+    def jumps(self, batch: Batch, single: Sequence[str]) -> Batch:
+        """See :meth:`repobuild.sources.interface.Source.jumps`."""
+        self._ask("jumps", batch, single=list(single))
+        return self._answer()
+
+    def made_up(self, count: int) -> Batch:
+        """See :meth:`repobuild.sources.interface.Source.made_up`."""
+        self._child().call("made_up", count=count, to=str(self._folder / ANSWER))
+        return self._answer()
+
+    def _ask(self, operation: str, batch: Batch, **parameters: Any) -> dict[str, Any]:
+        question = self._folder / QUESTION
         with writing("the rows for the model"):
             save_batch(question, batch)
-        self._child().call(
-            "predict", batch=str(question), to=str(answer), one_by_one=one_by_one, answers=answers
-        )
-        return load_batch(answer)
+        return self._child().call(operation, batch=str(question), to=str(self._folder / ANSWER), **parameters)
+
+    def _answer(self) -> Batch:
+        return load_batch(self._folder / ANSWER)
 
     def __enter__(self) -> Self:
         return self
@@ -98,5 +132,14 @@ class ChildSource:
 
     def _child(self) -> Worker:
         if self._worker is None:
-            self._worker = Worker(self._folder, f"loading {self._given}")
+            self._worker = Worker(self._folder, f"loading {self._given}", explain=self.explain)
         return self._worker
+
+
+def _open_doors(sandbox: Mapping[str, str]) -> list[str]:
+    """Notes on what code of the model could have done, where the system allows no sandbox."""
+    return [
+        f"{what} of the model's child process: {state}"
+        for what, state in sandbox.items()
+        if state.startswith("not ")
+    ]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from repobuild.artifact import Tool
+from repobuild.feeds import Feed
 from repobuild.recipe.types import Recipe
-from repobuild.tensors import Batch, TensorSpec
+from repobuild.tensors import Batch, DType, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,19 @@ class Description:
     Attributes:
         model: What it is, such as ``sklearn.linear_model.LogisticRegression``.
         facts: JSON-ready facts for the report (classes, features, versions).
-        inputs: Its inputs, axis 0 free.
+        feed: How it is fed, and by that its inputs.
         tools: Versions of the framework and of what exports it.
     """
 
     model: str
     facts: dict[str, Any]
-    inputs: tuple[TensorSpec, ...]
+    feed: Feed
     tools: tuple[Tool, ...]
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Its inputs, axis 0 free, with FP32 where the float type is open."""
+        return self.feed.inputs(DType.FP32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,13 @@ class Source(Protocol):
             EnvironmentLacking: A package is missing, or loading crashed, hung or ate the memory.
         """
 
-    def export(self, opset: int, to: Path) -> Exported:
+    def export(self, opset: int, to: Path, floats: DType) -> Exported:
         """Write the model as ONNX.
+
+        Args:
+            opset: Opset of the default domain.
+            to: File to write.
+            floats: FP32 or FP64, for the inputs whose type is open.
 
         Raises:
             ConversionFailed: The framework's exporter has no way; the estimator or operator is named.
@@ -108,6 +119,31 @@ class Source(Protocol):
         Raises:
             InputInvalid: The model refuses the rows.
         """
+
+    def predict_each(
+        self, batch: Batch, answers: Sequence[str] | None = None
+    ) -> tuple[Batch, tuple[str | None, ...]]:
+        """The model's own answers to rows that it may refuse, each asked alone.
+
+        Args:
+            batch: Rows on axis 0, in the samples' own types.
+            answers: Names of the answers to compute, ``None`` for all.
+
+        Returns:
+            Answers of the rows that it did not refuse, in their order; and for each row why it was refused,
+            or ``None``.
+        """
+
+    def jumps(self, batch: Batch, single: Sequence[str]) -> Batch:
+        """Rows close to where the model's answer jumps, in the form of the samples; empty where it does not.
+
+        Args:
+            batch: Sample rows.
+            single: Names of arrays whose numbers only ever are float32.
+        """
+
+    def made_up(self, count: int) -> Batch:
+        """Rows in the range of what the model was trained on, for a recipe without samples."""
 
     def __enter__(self) -> Self: ...
 

@@ -25,10 +25,11 @@ from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildErro
 from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import load_batch, save_batch, writing
 from repobuild.worker.limits import Limits
-from repobuild.worker.loading import load_estimator, skops_unknown_types
+from repobuild.worker.loading import load_estimator
 from repobuild.worker.sandbox import enter
 from repobuild.worker.sklearn_export import register_converters
 from repobuild.worker.sklearn_model import SklearnModel
+from repobuild.worker.skops_schema import read_skops
 
 LEAVE_SECONDS = 2.0
 CPU_GRACE = 5
@@ -121,9 +122,9 @@ class _Desk:
         self._model: SklearnModel | None = None
         self._allowed: tuple[str, ...] = ()
 
-    def unknown_types(self, path: str, given: str) -> dict[str, Any]:
-        """Types in a skops file that skops does not know; none of its code is run."""
-        return {"types": skops_unknown_types(Path(path), given)}
+    def read_skops(self, path: str, given: str) -> dict[str, Any]:
+        """Types in a skops file that skops does not know, and its versions; none of its code is run."""
+        return read_skops(Path(path), given)
 
     def allow_types(self, types: list[str]) -> dict[str, Any]:
         """Types that the next skops file may be loaded with, though skops does not know them."""

@@ -26,12 +26,44 @@ class AnswerKind:
     label: bool = False
 
 
-def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
+METHODS = {
+    "predict_proba": AnswerKind("probabilities", "predict_proba"),
+    "decision_function": AnswerKind("decision_function", "decision_function"),
+    "transform": AnswerKind("transformed", "transform"),
+    "score_samples": AnswerKind("scores", "score_samples"),
+}
+"""Answers by method, for a recipe that names one; predict depends on the kind of estimator."""
+
+
+def answers_of(estimator: Any, given: str, method: str | None = None) -> tuple[AnswerKind, ...]:
     """What an estimator answers with, by its kind and the methods it has.
 
+    Args:
+        estimator: The estimator.
+        given: The file's path, for messages.
+        method: The only method to answer with, ``None`` for the usual ones.
+
     Raises:
-        InputInvalid: It is no estimator, or one without an answer for new rows.
+        InputInvalid: It is no estimator, one without an answer for new rows, or one without that method.
     """
+    usual = _usual_answers(estimator, given)
+    if method is None:
+        return usual
+    have = [m for m in ("predict", *METHODS) if hasattr(estimator, m)]
+    for answer in usual:
+        if answer.method == method:
+            return (answer,)
+    if method in METHODS and method in have:
+        return (METHODS[method],)
+    raise InputInvalid(
+        "method-unknown",
+        f"the {class_name(estimator)} in {given} has no method {method}",
+        (Evidence(f"it has {', '.join(have)}", key="source.method"),),
+        "leave source.method out, or name one of these",
+    )
+
+
+def _usual_answers(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
     from sklearn.base import is_classifier, is_clusterer, is_outlier_detector
 
     if isinstance(estimator, type) or not any(hasattr(estimator, m) for m in ("fit", "predict", "transform")):
@@ -44,6 +76,7 @@ def answers_of(estimator: Any, given: str) -> tuple[AnswerKind, ...]:
             (Evidence(f"it holds a {type(estimator).__name__}{inside}", file=given),),
             "save the fitted estimator or pipeline itself",
         )
+    _refuse_unrefitted(estimator, given)
     if not hasattr(estimator, "predict"):
         if not hasattr(estimator, "transform"):
             raise _without_answer(estimator, given)
@@ -86,6 +119,17 @@ def width_of(estimator: Any, given: str) -> int:
         "save the part that takes a matrix, such as the last step of the pipeline, and do the rest before"
         " the model is asked",
     )
+
+
+def _refuse_unrefitted(estimator: Any, given: str) -> None:
+    """A search with ``refit=False`` knows the best parameters and has no model."""
+    if hasattr(estimator, "refit") and hasattr(estimator, "cv_results_") and not estimator.refit:
+        raise InputInvalid(
+            "not-fitted",
+            f"the {class_name(estimator)} in {given} holds no fitted model: it searched with refit=False",
+            (Evidence("it has cv_results_ and no best_estimator_", file=given),),
+            "search with refit=True, or fit the best parameters and save that estimator",
+        )
 
 
 def _is_fitted(estimator: Any) -> bool:

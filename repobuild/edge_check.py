@@ -1,0 +1,179 @@
+"""Edge rows through the model and through a graph, each row alone, since either may refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from repobuild.checks import as_emitted
+from repobuild.compare import compare
+from repobuild.errors import RepobuildError
+from repobuild.outputs import Wanted
+from repobuild.recipe.types import Tolerance
+from repobuild.report import Check, Deviation, Fail, Pass, Skip
+from repobuild.runners.interface import Runner
+from repobuild.samples.edges import EdgeRows
+from repobuild.sources.interface import Source
+from repobuild.tensors import Array, Batch, take
+
+THRESHOLD = "threshold"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeReference:
+    """What the model itself says to the edge rows.
+
+    Attributes:
+        rows: The rows.
+        answers: For each row the outputs, or the model's error.
+    """
+
+    rows: EdgeRows
+    answers: tuple[Mapping[str, Array] | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeOutcome:
+    """How a graph did on the edge rows.
+
+    Attributes:
+        equal: Rows with equal answers.
+        both_refuse: Rows that both refuse.
+        wrong: Rows where the graph answers otherwise or fails: what the row tries, and how it went.
+        lenient: Rows that the model refuses and the graph answers: what the row tries, and the model's error.
+    """
+
+    equal: int
+    both_refuse: int
+    wrong: tuple[tuple[tuple[str, str], str], ...]
+    lenient: tuple[tuple[tuple[str, str], str], ...]
+    worst: Deviation | None = None
+
+    @property
+    def off(self) -> int:
+        """Rows that are wrong, other than those a hair from a threshold."""
+        return sum(about[0] != THRESHOLD for about, _ in self.wrong)
+
+    @property
+    def flipped(self) -> int:
+        """Rows a hair from a threshold that land on its other side."""
+        return len(self.wrong) - self.off
+
+
+def ask_edges(source: Source, rows: EdgeRows, wanted: Sequence[Wanted]) -> EdgeReference:
+    """The model's own words on every edge row."""
+    if not rows.about:
+        return EdgeReference(rows, ())
+    answered, errors = source.predict_each(rows.given, sorted({w.selection.answer for w in wanted}))
+    found: list[Mapping[str, Array] | str] = []
+    at = 0
+    for error in errors:
+        if error is not None:
+            found.append(error)
+            continue
+        one = take(answered, at, at + 1)
+        found.append({w.name: as_emitted(w.of(one)) for w in wanted})
+        at += 1
+    return EdgeReference(rows, tuple(found))
+
+
+def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: Tolerance) -> EdgeOutcome:
+    """Put every edge row through a graph and compare.
+
+    Args:
+        runner: The graph, loaded.
+        wire: The rows in the graph's own types.
+        reference: The model's words on them.
+        tolerance: Bounds by output.
+    """
+    equal = both = 0
+    wrong, lenient = [], []
+    worst: Deviation | None = None
+    for index, (about, want) in enumerate(zip(reference.rows.about, reference.answers, strict=True)):
+        try:
+            got: Batch | str = runner.run(take(wire, index, index + 1))
+        except RepobuildError as problem:
+            got = "; ".join(e.text for e in problem.evidence) or problem.message
+        if isinstance(want, str):
+            if isinstance(got, str):
+                both += 1
+            else:
+                lenient.append((about, want))
+            continue
+        if isinstance(got, str):
+            wrong.append((about, f"the model answers, the graph fails: {got}"))
+            continue
+        off = list(_differences(index, got, want, tolerance))
+        if off:
+            wrong.append((about, str(off[0][1])))
+            worst = worst or off[0][0]
+        else:
+            equal += 1
+    return EdgeOutcome(equal, both, tuple(wrong), tuple(lenient), worst)
+
+
+def edge_check(outcome: EdgeOutcome) -> Check:
+    """The check to report."""
+    title = "edge rows"
+    total = outcome.equal + outcome.both_refuse + len(outcome.wrong) + len(outcome.lenient)
+    if not total:
+        return Check(title, Skip("no edge rows can be made from these samples"))
+    if outcome.off:
+        about, how = next(w for w in outcome.wrong if w[0][0] != THRESHOLD)
+        return Check(
+            title,
+            Fail(f"{outcome.off} of {total} differ; {_named(about)}: {how}"),
+            outcome.worst,
+            "these rows were made from the samples; the converter treats such values otherwise",
+        )
+    parts = [f"{outcome.equal} of {total} equal"]
+    if outcome.both_refuse:
+        parts.append(f"{outcome.both_refuse} refused by both")
+    if outcome.lenient:
+        parts.append(f"{len(outcome.lenient)} refused by the model alone")
+    if outcome.flipped:
+        parts.append(f"{outcome.flipped} within 1e-9 of a threshold on its other side")
+    return Check(title, Pass(", ".join(parts)))
+
+
+def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
+    """What a user of the served model must know: where it answers and the model would not."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for (kind, column), error in outcome.lenient:
+        kinds.setdefault(kind, []).append((column, error))
+    for kind, found in kinds.items():
+        columns = [c for c, _ in found if c]
+        where = f" in {', '.join(columns[:8])}{' and more' if len(columns) > 8 else ''}" if columns else ""
+        yield (
+            f"rows with {_KINDS.get(kind, kind)}{where}: the model refuses them ({found[0][1]}), the served"
+            " model answers them; check such values before they are sent"
+        )
+    if outcome.flipped:
+        yield (
+            f"{outcome.flipped} rows within 1e-9 (relative) of a threshold are answered from its other side:"
+            " numbers that close are not told apart in the graph's precision"
+        )
+
+
+_KINDS = {
+    "missing": "missing values",
+    "unseen category": "an unseen category (handle_unknown)",
+    "empty text": "empty text",
+    "extreme": "extreme values",
+}
+
+
+def _named(about: tuple[str, str]) -> str:
+    kind, column = about
+    return f"{_KINDS.get(kind, kind)} in {column}" if column else _KINDS.get(kind, kind)
+
+
+def _differences(
+    index: int, got: Batch, want: Mapping[str, Array], tolerance: Tolerance
+) -> Iterator[tuple[Deviation | None, str]]:
+    for name, answer in want.items():
+        outcome = compare(name, got[name], answer, tolerance.of(name))
+        if not outcome.holds:
+            worst = outcome.worst
+            shown = f"output '{name}' is {worst.got}, the model says {worst.want}" if worst else outcome.why
+            yield worst, f"edge row {index}: {shown}"

@@ -1,0 +1,214 @@
+"""From a fitted estimator to ONNX with skl2onnx, inside the child process."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
+from repobuild.feeds import Feed
+from repobuild.graph.columns import split_matrix
+from repobuild.graph.doubles import Thresholds, fit_double_operators
+from repobuild.tensors import DType
+from repobuild.worker.estimators import AnswerKind, class_name, final_step
+from repobuild.worker.loading import first_line
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+ML_OPSET = 3
+MOST_STEPS = 12
+
+
+def to_onnx(
+    estimator: Any, feed: Feed, floats: DType, opset: int, answers: Sequence[AnswerKind]
+) -> tuple[ModelProto, dict[str, str]]:
+    """Convert an estimator.
+
+    Args:
+        estimator: The fitted estimator.
+        feed: How it is fed.
+        floats: FP32 or FP64, for the inputs whose type is open.
+        opset: Opset of the default domain.
+        answers: What it answers with, in the order of the graph's outputs.
+
+    Returns:
+        The graph, and ``{answer: selection over a graph output}``.
+
+    Raises:
+        ConversionFailed: skl2onnx has no converter, or failed; the steps are named.
+    """
+    from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
+
+    try:
+        model = _convert(estimator, feed, floats, opset, answers)
+        if floats is DType.FP64 or feed.dtype is DType.FP64:
+            fit_double_operators(
+                model, [_booster_thresholds(e) for _, e in steps_of(estimator) if _is_booster(e)]
+            )
+        if feed.split:
+            split_matrix(model, feed, feed.dtype or floats)
+    except (MissingConverter, MissingShapeCalculator) as problem:
+        raise ConversionFailed(
+            "no-converter",
+            f"skl2onnx has no converter for a step of {class_name(estimator)}: the model is not supported",
+            evidence([first_line(problem), *_functions(estimator)]),
+            "replace the step by one that skl2onnx converts, or register a converter and name its module"
+            " under source: custom_ops",
+        ) from problem
+    except Exception as problem:
+        raise ConversionFailed(
+            "export-failed",
+            f"skl2onnx could not convert {class_name(estimator)} with {floats.value} numbers",
+            evidence([f"{type(problem).__name__}: {first_line(problem)}", *_suspects(estimator, feed)]),
+            "the evidence is skl2onnx's own message; a smaller pipeline tells which step it means",
+        ) from problem
+    outputs = [o.name for o in model.graph.output]
+    return model, {a.name: _selection(estimator, a, o) for a, o in zip(answers, outputs, strict=False)}
+
+
+def register_converters(modules: Sequence[str]) -> None:
+    """Import the modules that register converters with skl2onnx.
+
+    Raises:
+        EnvironmentLacking: One does not import.
+    """
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as problem:
+            raise EnvironmentLacking(
+                "converters-missing",
+                f"the module '{name}' of custom_ops cannot be imported",
+                evidence([f"{type(problem).__name__}: {first_line(problem)}"]),
+                "install it beside repobuild, or put its folder on PYTHONPATH",
+            ) from problem
+
+
+def steps_of(estimator: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """An estimator and all that is nested in it, with a path such as ``scale`` or ``prep.cat``."""
+    yield path, estimator
+    if depth > 8:
+        return
+    for name, child in _children(estimator):
+        if hasattr(child, "get_params") or hasattr(child, "fit"):
+            yield from steps_of(child, f"{path}.{name}" if path else name, depth + 1)
+
+
+def _children(estimator: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(estimator, "steps", None) or ()
+    for name, transformer, _ in getattr(estimator, "transformers_", None) or ():
+        yield name, transformer
+    yield from getattr(estimator, "transformer_list", None) or ()
+    fitted = getattr(estimator, "estimators_", None)
+    if isinstance(fitted, list):
+        yield from ((str(i), e) for i, e in enumerate(fitted[:64]) if not hasattr(e, "tree_"))
+    for name in ("best_estimator_", "final_estimator_", "estimator_", "regressor_", "transformer_"):
+        if getattr(estimator, name, None) is not None:
+            yield name, getattr(estimator, name)
+    for index, fold in enumerate(getattr(estimator, "calibrated_classifiers_", None) or ()):
+        yield f"calibrated_{index}", fold.estimator
+
+
+def _functions(estimator: Any) -> list[str]:
+    """Python functions inside the model, which no converter can read."""
+    lines = []
+    for path, step in steps_of(estimator):
+        for attribute in ("func", "inverse_func"):
+            function = getattr(step, attribute, None)
+            if callable(function):
+                where = f" ({function.__module__}, line {_line(function)})" if _line(function) else ""
+                name = getattr(function, "__qualname__", None) or getattr(
+                    function, "__name__", repr(function)
+                )
+                lines.append(f"step '{path}' is a {type(step).__name__} of the Python function {name}{where}")
+    return lines[:MOST_STEPS]
+
+
+def _line(function: Any) -> int | None:
+    code = inspect.unwrap(function).__code__ if hasattr(inspect.unwrap(function), "__code__") else None
+    return code.co_firstlineno if code else None
+
+
+def _suspects(estimator: Any, feed: Feed) -> list[str]:
+    """What usually stands in the way: functions, steps, and columns of text."""
+    text = [c.name for c in feed.columns if c.kind == "text"]
+    steps = [f"{path} ({type(step).__name__})" for path, step in steps_of(estimator) if path]
+    lines = _functions(estimator)
+    if steps:
+        more = f" and {len(steps) - MOST_STEPS} more" if len(steps) > MOST_STEPS else ""
+        lines.append(f"its steps: {', '.join(steps[:MOST_STEPS])}{more}")
+    if text:
+        lines.append(f"columns of text (string): {', '.join(text[:MOST_STEPS])}")
+    return lines
+
+
+def _convert(
+    estimator: Any, feed: Feed, floats: DType, opset: int, answers: Sequence[AnswerKind]
+) -> ModelProto:
+    from skl2onnx import convert_sklearn
+
+    final = final_step(estimator)
+    raw = {id(final): {"raw_scores": True}} if _wants_raw_scores(estimator, answers) else None
+    for options in (raw, None):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model: ModelProto = convert_sklearn(
+                    estimator,
+                    name="model",
+                    initial_types=_initial_types(feed, floats),
+                    options=options,
+                    target_opset={"": opset, "ai.onnx.ml": ML_OPSET},
+                )
+                return model
+        except NameError as problem:
+            if options is None or "raw_scores" not in str(problem):
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _initial_types(feed: Feed, floats: DType) -> list[tuple[str, Any]]:
+    from skl2onnx.common import data_types
+
+    kinds = {
+        DType.FP32: data_types.FloatTensorType,
+        DType.FP64: data_types.DoubleTensorType,
+        DType.INT64: data_types.Int64TensorType,
+        DType.INT32: data_types.Int32TensorType,
+        DType.BOOL: data_types.BooleanTensorType,
+        DType.BYTES: data_types.StringTensorType,
+    }
+    if feed.split:
+        wide = feed.dtype or floats
+        return [(c.name, kinds[wide]([None, 1])) for c in feed.columns]
+    return [(spec.name, kinds[spec.dtype](list(spec.shape))) for spec in feed.inputs(floats)]
+
+
+def _wants_raw_scores(estimator: Any, answers: Sequence[AnswerKind]) -> bool:
+    return any(a.method == "decision_function" for a in answers) and hasattr(estimator, "classes_")
+
+
+def _selection(estimator: Any, answer: AnswerKind, output: str) -> str:
+    """Two-class scores are a column of their own in scikit-learn, and two columns in the graph."""
+    if answer.method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2:
+        return f"{output}[:, 1:2]"
+    return output
+
+
+def _is_booster(estimator: Any) -> bool:
+    return hasattr(estimator, "_predictors") and hasattr(estimator, "_bin_mapper")
+
+
+def _booster_thresholds(booster: Any) -> Thresholds:
+    """Float64 thresholds of a histogram booster; skl2onnx numbers trees by iteration, then class."""
+    found: dict[tuple[int, int], float] = {}
+    trees = [tree for iteration in booster._predictors for tree in iteration]  # noqa: SLF001 - no public way
+    for number, tree in enumerate(trees):
+        for index, node in enumerate(tree.nodes):
+            if not node["is_leaf"]:
+                found[number, index] = float(node["num_threshold"])
+    return found
