@@ -67,9 +67,17 @@ class Registry:
 
 SOURCES = Registry(
     "repobuild.sources",
-    {"joblib": "repobuild.sources.pickled:PickledSource"},
-    {"sklearn": "joblib", "pickle": "joblib"},
+    {
+        "joblib": "repobuild.sources.pickled:PickledSource",
+        "pickle": "repobuild.sources.pickled:PickledSource",
+        "cloudpickle": "repobuild.sources.pickled:PickledSource",
+        "skops": "repobuild.sources.skops_file:SkopsSource",
+    },
+    {"sklearn": "joblib"},
 )
+KNOWN_SOURCES = frozenset({"torch", "torchscript", "pt2", "onnx", "xgboost", "lightgbm", "catboost"})
+"""Kinds that recipes may name and files are recognised as, though no source reads them yet."""
+
 COMPILERS = Registry(
     "repobuild.compilers", {"onnxruntime": "repobuild.compilers.onnxruntime:OnnxRuntimeCompiler"}, {}
 )

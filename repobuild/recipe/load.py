@@ -209,10 +209,12 @@ def _whole_serving_mistakes(serving: Mapping[str, Any]) -> Iterator[tuple[KeyPat
 
 
 def _source_mistakes(source: Any) -> Iterator[tuple[KeyPath, str]]:
-    from repobuild.plugins import SOURCES
+    from repobuild.plugins import KNOWN_SOURCES, SOURCES
 
     kind = source.get("kind") if isinstance(source, dict) else None
-    if isinstance(kind, str) and kind != "auto" and SOURCES.find(kind) is None:
+    if not isinstance(kind, str) or kind in ("auto", *KNOWN_SOURCES):
+        return
+    if SOURCES.find(kind) is None:
         yield ("source", "kind"), f"no source reads kind '{kind}'; there are {', '.join(SOURCES.names())}"
 
 

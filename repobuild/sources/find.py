@@ -1,16 +1,22 @@
-"""Finds the source that reads a recipe's model file."""
+"""Finds the source that reads a recipe's model file, by the file's content."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from repobuild.errors import Evidence, InputInvalid
+from repobuild.errors import InputInvalid, from_oserror
 from repobuild.plugins import SOURCES
 from repobuild.recipe.types import Recipe
+from repobuild.sources.containers import read_head, refuse_strangers
+from repobuild.sources.content import Content, content_of
 from repobuild.sources.interface import Source
+from repobuild.sources.unsupported import UnsupportedSource
 
-AUTO = (None, "auto")
-SUFFIXES = {".joblib": "joblib", ".pkl": "joblib", ".pickle": "joblib", ".pck": "joblib"}
+ANY = (None, "auto")
+SKLEARN = "sklearn"
+SKLEARN_KINDS = frozenset({"pickle", "skops"})
+SUFFIXES = frozenset({".joblib", ".pkl", ".pickle", ".pck", ".sav", ".gz", ".z", ".bz2", ".xz", ".lzma"})
+"""Endings of files that people write with joblib and pickle; only decides what is said of other content."""
 
 
 def open_source(recipe: Recipe, folder: Path) -> Source:
@@ -22,17 +28,42 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
 
     Raises:
         InputInvalid: The file is missing or of no known kind.
+        EnvironmentLacking: It cannot be read.
     """
     kind = recipe.source.kind
-    if kind in AUTO:
-        kind = SUFFIXES.get(recipe.source.path.suffix.lower())
-        if kind is None:
-            raise InputInvalid(
-                "model-kind-unknown",
-                f"the kind of {recipe.source.given} cannot be told from its name",
-                (Evidence(f"known endings are {', '.join(SUFFIXES)}", file=recipe.source.given),),
-                f"write source: {{kind: ...}} with one of {', '.join(SOURCES.names())}",
-            )
-    assert kind is not None
+    if kind not in (*ANY, SKLEARN) and kind is not None and SOURCES.find(kind) is not None:
+        return _load(kind, recipe, folder)
+    content = _look(recipe)
+    if content.kind in SKLEARN_KINDS:
+        return _load("joblib" if content.kind == "pickle" else content.kind, recipe, folder)
+    if content.kind != "unknown":
+        found = kind in ANY and SOURCES.find(content.kind) is not None
+        return _load(content.kind, recipe, folder) if found else UnsupportedSource(recipe, folder)
+    try:
+        return _load(
+            "joblib", recipe, folder
+        )  # pickles of protocols 0 and 1 have no first bytes of their own
+    except InputInvalid as problem:
+        if problem.code != "model-not-pickle" or recipe.source.path.suffix.lower() in SUFFIXES:
+            raise
+        raise InputInvalid(
+            "model-kind-unknown",
+            f"neither content nor name of {recipe.source.given} tell what kind of model it is",
+            problem.evidence,
+            f"models are read from files of these kinds: {', '.join(SOURCES.names())}",
+        ) from None
+
+
+def _load(kind: str, recipe: Recipe, folder: Path) -> Source:
     opened: Source = SOURCES.load(kind)(recipe, folder)
     return opened
+
+
+def _look(recipe: Recipe) -> Content:
+    """What the file holds now; the source looks again at its private copy."""
+    given = recipe.source.given
+    refuse_strangers(read_head(recipe.source.path, given), given)
+    try:
+        return content_of(recipe.source.path)
+    except OSError as problem:
+        raise from_oserror(problem, "reading the model file") from problem

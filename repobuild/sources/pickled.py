@@ -1,36 +1,35 @@
-"""joblib and pickle files: scanned before anything runs, loaded only in a child process."""
+"""joblib, pickle and cloudpickle files: scanned before anything runs, loaded only in a child process."""
 
 from __future__ import annotations
 
-import pickle
-import shutil
 import zlib
 from collections.abc import Sequence
 from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from repobuild.artifact import file_digest
-from repobuild.errors import Evidence, InputInvalid, RepobuildError, SourceUntrusted, from_oserror
+from repobuild.errors import Evidence, InputInvalid, RepobuildError
 from repobuild.recipe.types import Recipe
 from repobuild.sources.containers import (
+    HEAD_BYTES,
     StreamEnded,
     StreamUnreadable,
+    compression_of,
     open_stream,
-    read_head,
-    refuse_strangers,
 )
+from repobuild.sources.content import is_pickle_head, kind_of_head
 from repobuild.sources.in_child import ChildSource
 from repobuild.sources.interface import Trust
+from repobuild.sources.made_with import blame_versions, mismatches
+from repobuild.sources.model_file import ModelFile, copy_model, kind_mismatch
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle
+from repobuild.sources.untrusted import untrusted, what_it_would_do
 
-SHOWN_NAMES = 24
-SHOWN_LENGTH = 200
-PROTO = pickle.PROTO[0]
+KINDS = ("joblib", "pickle", "cloudpickle")
 
 
 class PickledSource(ChildSource):
-    """A scikit-learn model in a joblib or pickle file.
+    """A scikit-learn model in a joblib, pickle or cloudpickle file; which of them it is, its content tells.
 
     Args:
         recipe: The recipe that names the file.
@@ -42,17 +41,19 @@ class PickledSource(ChildSource):
     """
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
-        given, model = recipe.source.given, folder / "model.joblib"
-        head = read_head(recipe.source.path, given)
-        refuse_strangers(head, given)
-        try:
-            shutil.copyfile(recipe.source.path, model)
-            digest = file_digest(model)
-        except OSError as problem:
-            raise from_oserror(problem, "copying the model file") from problem
-        super().__init__(given, folder, model, "joblib", digest)
-        self._pin = recipe.source.sha256
-        self._scan = self._read_opcodes(head)
+        file = copy_model(recipe, folder / "model.pickled")
+        if file.content.kind not in ("pickle", "unknown"):
+            raise kind_mismatch(file, recipe.source.kind or KINDS[0])
+        self._file = file
+        self._scan = _read_opcodes(file)
+        super().__init__(file.given, folder, file.path, _flavour(file, self._scan), file.digest)
+        self._asked_kind = recipe.source.kind
+        self._mismatches = mismatches(self._scan.versions)
+
+    @property
+    def kind(self) -> str:
+        """``joblib``, ``pickle`` or ``cloudpickle``."""
+        return self._kind
 
     def vouch(self, trust: Trust) -> None:
         """Refuse the file unless its pin or ``--trust pickle`` vouches for it. Nothing is loaded.
@@ -61,16 +62,7 @@ class PickledSource(ChildSource):
             InputInvalid: It ends too early.
             SourceUntrusted: Nobody vouches for it, or the pin names another file.
         """
-        if self._pin is not None and self._pin != self.digest:
-            raise SourceUntrusted(
-                "pin-mismatch",
-                f"{self._given} is not the file that the recipe pins",
-                (
-                    Evidence(f"sha256 of the file is {self.digest}", file=self._given),
-                    Evidence(f"the recipe pins {self._pin}", key="source.sha256"),
-                ),
-                "if the model was trained again on purpose, put its new digest into the recipe",
-            )
+        self._file.check_pin()
         if self._scan.truncated:
             raise InputInvalid(
                 "model-truncated",
@@ -78,63 +70,67 @@ class PickledSource(ChildSource):
                 (Evidence(self._scan.trouble, file=self._given),),
                 "the file was cut off while it was written or copied; save or fetch it again",
             )
-        if self._pin is None and "pickle" not in trust.kinds:
-            raise self._untrusted()
+        if self._file.pin is None and "pickle" not in trust.kinds:
+            scan = self._scan
+            lines = what_it_would_do(scan.calls, scan.imports, scan.code)
+            if not scan.complete:
+                lines.append(f"the scan could not follow the file to its end: {scan.trouble}")
+            raise untrusted(self._file, "is a pickle: loading it runs whatever code it names", lines)
 
     def known_before(self) -> dict[str, Any]:
-        """The names that the opcodes import."""
-        return {"imports": list(self._scan.imports)}
+        """What the opcodes import, the code that they carry, and the versions that they were made with."""
+        return {
+            "imports": list(self._scan.imports),
+            "carries": list(self._scan.code),
+            "trained_with": {package: list(found) for package, found in self._scan.versions.items()},
+        }
 
-    def _read_opcodes(self, head: bytes) -> PickleScan:
-        with self._model.open("rb") as stream:
-            scan = scan_pickle(open_stream(stream))
-        with self._model.open("rb") as stream:
-            first = _first_byte(stream)
-        if (scan.malformed or scan.truncated) and not scan.imports and first != PROTO:
-            shown = head[:16].decode("ascii", "backslashreplace")
-            raise InputInvalid(
-                "model-not-pickle",
-                f"{self._given} is not a joblib or pickle file",
-                (Evidence(f"it begins with {shown!r}: {scan.trouble}", file=self._given),),
-                "name the file that joblib.dump or pickle.dump wrote",
-            )
-        return scan
+    def notes_before(self) -> Sequence[str]:
+        """Versions that differ from the installed ones, and a kind that differs from the recipe's."""
+        notes = [f"{self._given}: {item}" for item in self._mismatches]
+        if self._asked_kind in KINDS and self._asked_kind != self._kind:
+            notes.append(f"the recipe says that {self._given} is {self._asked_kind}; it is {self._kind}")
+        return notes
 
-    def _untrusted(self) -> RepobuildError:
-        scan = self._scan
-        lines = [
-            *_shown("CALL", [name for name in scan.calls if not _usual(name)]),
-            *_shown("import", scan.imports),
-        ]
-        if not scan.complete:
-            lines.append(f"the scan could not follow the file to its end: {scan.trouble}")
-        return SourceUntrusted(
-            "source-untrusted",
-            f"{self._given} is a pickle: loading it runs whatever code it names, and nobody vouched for it",
-            tuple(Evidence(line, file=self._given) for line in lines),
-            f"if you made the file, pass --trust pickle, or pin it in the recipe: sha256: {self.digest}",
+    def explain(self, problem: RepobuildError) -> RepobuildError:
+        """An error of the child, with the versions that may be behind it."""
+        return blame_versions(problem, self._mismatches)
+
+
+def _flavour(file: ModelFile, scan: PickleScan) -> str:
+    """Joblib reads all of them, and alone reads what is compressed or what the scan was lost in."""
+    return scan.flavour if scan.complete and compression_of(file.head) is None else "joblib"
+
+
+def _read_opcodes(file: ModelFile) -> PickleScan:
+    with file.path.open("rb") as stream:
+        scan = scan_pickle(open_stream(stream))
+    with file.path.open("rb") as stream:
+        first = _first_bytes(stream)
+    if (scan.malformed or scan.truncated) and not scan.imports and not is_pickle_head(first):
+        inner = kind_of_head(first.ljust(HEAD_BYTES, b"\0")) if compression_of(file.head) else "unknown"
+        shown = file.head[:16].decode("ascii", "backslashreplace")
+        raise InputInvalid(
+            "model-not-pickle",
+            f"{file.given} is not a joblib or pickle file",
+            (
+                Evidence(
+                    f"it begins with {shown!r}: {file.content.trouble or scan.trouble}", file=file.given
+                ),
+                *([Evidence(f"decompressed, it is {inner}", file=file.given)] if inner != "unknown" else []),
+            ),
+            "name the file that joblib.dump or pickle.dump wrote",
         )
+    return scan
 
 
-def _shown(what: str, names: Sequence[str]) -> list[str]:
-    """Lines on the first few names, each of them cut at a length that fits a screen."""
-    lines = [f"loading it would {what} {_cut(name)}" for name in names[:SHOWN_NAMES]]
-    if len(names) > SHOWN_NAMES:
-        lines.append(f"it would {what} {len(names) - SHOWN_NAMES} more")
-    return lines
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}... ({len(name)} characters)"
-
-
-def _usual(name: str) -> bool:
-    """Whether a name belongs to a package whose models are made of it; only decides what is shown first."""
-    return name.partition(".")[0] in {"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections"}
-
-
-def _first_byte(stream: BinaryIO) -> int | None:
+def _first_bytes(stream: BinaryIO) -> bytes:
+    """The first two decompressed bytes, or fewer where there are none."""
+    found = b""
     try:
-        return open_stream(stream).byte()
+        counting = open_stream(stream)
+        for _ in range(2):
+            found += bytes([counting.byte()])
     except (EOFError, OSError, LZMAError, zlib.error, StreamEnded, StreamUnreadable):
-        return None
+        return found
+    return found

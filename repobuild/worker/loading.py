@@ -35,7 +35,7 @@ def load_estimator(kind: str, path: Path, given: str, allowed: Sequence[str] = (
         EnvironmentLacking: scikit-learn, skl2onnx, or a package or class that the file needs is not
             installed here.
     """
-    _require_packages(given, (*PACKAGES, *FURTHER_PACKAGES.get(kind, ())))
+    require_packages(given, (*PACKAGES, *FURTHER_PACKAGES.get(kind, ())))
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -43,35 +43,11 @@ def load_estimator(kind: str, path: Path, given: str, allowed: Sequence[str] = (
     except MemoryError:
         raise
     except Exception as problem:
-        named = _load_error(problem, given)
+        named = load_error(problem, given)
         if named is None:
             raise
         raise named from None
     return estimator, sorted({_note(w.message) for w in caught})
-
-
-def skops_unknown_types(path: Path, given: str) -> list[str]:
-    """The types in a skops file that skops does not know, by its own judgement; nothing of it is run.
-
-    Raises:
-        InputInvalid: skops cannot read the file.
-        EnvironmentLacking: skops is not installed, or not new enough for the file.
-    """
-    _require_packages(given, ("sklearn", "skops"))
-    import skops.io
-
-    try:
-        return list(skops.io.get_untrusted_types(file=path))
-    except MemoryError:
-        raise
-    except Exception as problem:  # noqa: BLE001 - a hostile file makes skops raise anything
-        named = _load_error(problem, given)
-        raise named or InputInvalid(
-            "model-damaged",
-            f"{given} cannot be read as a skops file",
-            (Evidence(f"{type(problem).__name__}: {first_line(problem)}", file=given),),
-            "save the model again with skops.io.dump, or fetch the file again",
-        ) from None
 
 
 def _joblib(path: Path, _: Sequence[str]) -> Any:
@@ -102,7 +78,12 @@ LOADERS: Mapping[str, Callable[[Path, Sequence[str]], Any]] = {
 FURTHER_PACKAGES: Mapping[str, tuple[str, ...]] = {"skops": ("skops",)}
 
 
-def _require_packages(given: str, packages: Sequence[str]) -> None:
+def require_packages(given: str, packages: Sequence[str] = PACKAGES) -> None:
+    """Import the packages that a file needs before it is loaded.
+
+    Raises:
+        EnvironmentLacking: One is missing, or cannot be imported.
+    """
     missing = [n for n in packages if importlib.util.find_spec(n) is None]
     if missing:
         raise EnvironmentLacking(
@@ -123,7 +104,7 @@ def _require_packages(given: str, packages: Sequence[str]) -> None:
         ) from problem
 
 
-def _load_error(problem: Exception, given: str) -> RepobuildError | None:
+def load_error(problem: Exception, given: str) -> RepobuildError | None:
     """What an exception of ``joblib.load`` means, or ``None`` for one that only code of the model raises."""
     seen = Evidence(f"{type(problem).__name__}: {problem}", file=given)
     if isinstance(problem, ModuleNotFoundError):
@@ -146,9 +127,9 @@ def _load_error(problem: Exception, given: str) -> RepobuildError | None:
     if _is_damage(problem):
         return InputInvalid(
             "model-damaged",
-            f"{given} cannot be read as a joblib file: it is damaged or incomplete",
+            f"{given} cannot be read: it is damaged or incomplete",
             (seen,),
-            "save the model again with joblib.dump, or fetch the file again",
+            "save the model again, or fetch the file again",
         )
     if isinstance(problem, ImportError | ValueError | LookupError | TypeError | pickle.UnpicklingError):
         return InputInvalid(

@@ -1,0 +1,55 @@
+"""The error for files that would run code when they are loaded, with what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from repobuild.errors import Evidence, SourceUntrusted
+from repobuild.sources.model_file import ModelFile
+
+SHOWN_NAMES = 24
+SHOWN_LENGTH = 200
+USUAL = frozenset({"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections", "cloudpickle"})
+"""Packages that honest models are made of; only decides what is shown first."""
+
+
+def untrusted(file: ModelFile, what: str, lines: Iterable[str]) -> SourceUntrusted:
+    """The error for a file that nobody vouched for.
+
+    Args:
+        file: The file.
+        what: What it is and does, to follow its name: "is a pickle: loading it ...".
+        lines: What loading it would do, most telling first.
+    """
+    return SourceUntrusted(
+        "source-untrusted",
+        f"{file.given} {what}, and nobody vouched for it",
+        tuple(Evidence(line, file=file.given) for line in lines),
+        f"if you made the file, pass --trust pickle, or pin it in the recipe: sha256: {file.digest}",
+    )
+
+
+def what_it_would_do(calls: Sequence[str], imports: Sequence[str], code: Sequence[str] = ()) -> list[str]:
+    """Lines on what a pickle calls, carries and imports; calls of what models usually call are left out."""
+    return [
+        *shown("loading it would CALL", [name for name in calls if not is_usual(name)]),
+        *shown("it carries the code of", code),
+        *shown("loading it would import", imports),
+    ]
+
+
+def shown(what: str, names: Sequence[str]) -> list[str]:
+    """Lines on the first few names, each of them cut at a length that fits a screen."""
+    lines = [f"{what} {_cut(name)}" for name in names[:SHOWN_NAMES]]
+    if len(names) > SHOWN_NAMES:
+        lines.append(f"{what} {len(names) - SHOWN_NAMES} more")
+    return lines
+
+
+def is_usual(name: str) -> bool:
+    """Whether a name belongs to a package of :data:`USUAL`."""
+    return name.partition(".")[0] in USUAL
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}... ({len(name)} characters)"
