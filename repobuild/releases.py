@@ -148,7 +148,7 @@ def release(name: str) -> Release:
 
 def newest() -> Release:
     """The newest release of the table, which is the default target."""
-    return next(reversed(RELEASES.values()))
+    return list(RELEASES.values())[-1]
 
 
 def as_markdown() -> str:

@@ -1,0 +1,417 @@
+"""ONNX files against their configuration, by the rules of Triton's ONNX Runtime backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from repobuild.lint.files import Entry, open_file
+from repobuild.lint.finding import Findings
+from repobuild.lint.inferred import LARGEST_FILE, infer_outputs
+from repobuild.lint.model import Model, View, enum_name, text_list
+from repobuild.lint.onnx_file import Damaged, OnnxInterface, OnnxTensor, TooLarge, read_interface
+from repobuild.releases import Release
+
+TYPES = {
+    1: "TYPE_FP32", 2: "TYPE_UINT8", 3: "TYPE_INT8", 4: "TYPE_UINT16", 5: "TYPE_INT16", 6: "TYPE_INT32",
+    7: "TYPE_INT64", 8: "TYPE_STRING", 9: "TYPE_BOOL", 10: "TYPE_FP16", 11: "TYPE_FP64", 12: "TYPE_UINT32",
+    13: "TYPE_UINT64", 16: "TYPE_BF16",
+}  # fmt: skip
+"""Triton's types by ``TensorProto.DataType`` (onnxruntime_utils.cc, ``ConvertFromOnnxDataType``)."""
+KNOWN_DOMAINS = (
+    "", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview", "com.microsoft",
+    "com.microsoft.nchwc", "com.microsoft.experimental", "com.microsoft.dml", "com.ms.internal.nhwc",
+    "org.pytorch.aten",
+)  # fmt: skip
+_CLASSIC = ("TreeEnsemble", "SVM", "LinearClassifier", "LinearRegressor", "TfIdfVectorizer")
+_HEAVY = (
+    "MatMul",
+    "Gemm",
+    "Conv",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "Einsum",
+    "Attention",
+    "QLinearConv",
+    "MatMulInteger",
+)
+_BATCH_WORDS = ("batch", "n", "b", "bs", "none", "rows", "samples")
+_FREE_INITIALISERS = 4
+"""IR version from which initialisers that are graph inputs can be overridden by requests."""
+
+
+def read_onnx(entry: Entry, findings: Findings) -> OnnxInterface | None:
+    """Read a model file's interface; damage becomes a finding."""
+    try:
+        with open_file(entry) as file:
+            found = read_interface(file)
+    except Damaged as problem:
+        rule = "onnx-truncated" if problem.truncated else "onnx-invalid"
+        findings.add(rule, f"{entry.name}: {problem}", entry.relative)
+        return None
+    except TooLarge:
+        findings.add("not-checked", f"{entry.name} has more parts than lint reads", entry.relative)
+        return None
+    except OSError as problem:
+        findings.add("not-checked", f"{entry.name} cannot be read: {problem.strerror}", entry.relative)
+        return None
+    open_axes = any(t.shape is None or -1 in t.shape for t in found.outputs)
+    if open_axes and entry.size <= LARGEST_FILE:
+        inferred = infer_outputs(entry.path)
+        found.outputs = [_merged(t, inferred.get(t.name)) for t in found.outputs]
+    return found
+
+
+def _merged(tensor: OnnxTensor, inferred: list[int] | None) -> OnnxTensor:
+    """A declared shape with inferred sizes on its free axes, as ONNX Runtime merges them."""
+    if tensor.kind not in ("tensor", "untyped") or inferred is None:
+        return tensor
+    if tensor.shape is None:
+        return replace(tensor, shape=tuple(inferred), symbols=("",) * len(inferred))
+    if len(inferred) != len(tensor.shape):
+        return tensor
+    shape = tuple(i if d == -1 else d for d, i in zip(tensor.shape, inferred, strict=True))
+    return replace(tensor, shape=shape)
+
+
+def check_release(
+    entry: Entry, graph: OnnxInterface, view: View, release: Release, findings: Findings
+) -> None:
+    """Check the file itself: opsets, IR version, domains, tensor kinds."""
+    file, target = entry.relative, f"Triton {release.name} (ONNX Runtime {release.onnxruntime})"
+    for domain, newest in (("", release.opset), ("ai.onnx.ml", release.ml_opset)):
+        opset = graph.opsets.get(domain, 0)
+        if opset > newest:
+            findings.add(
+                "onnx-opset-newer",
+                f"the graph has opset {opset} of {domain or 'ai.onnx'}; {target} loads up to {newest}",
+                file,
+            )
+    if graph.ir > release.ir:
+        findings.add(
+            "onnx-ir-newer", f"the file has IR version {graph.ir}; {target} loads up to {release.ir}", file
+        )
+    if 0 < graph.opsets.get("", 0) < 7:
+        findings.add("onnx-opset-old", f"the graph has opset {graph.opsets['']}", file)
+    if not view.config.model_operations.op_library_filename:
+        foreign = {o for o in graph.operators if o[0] not in KNOWN_DOMAINS and o[0] not in graph.functions}
+        for domain in sorted({d for d, _ in foreign}):
+            names = sorted(n for d, n in foreign if d == domain)
+            findings.add(
+                "onnx-domain-unknown",
+                f"ONNX Runtime has no operators of the domain '{domain}'",
+                file,
+                evidence=[f"the graph uses {text_list(names)}"],
+            )
+    for what, listed in (("input", (*graph.inputs, *graph.initial)), ("output", graph.outputs)):
+        for tensor in listed:
+            if tensor.kind not in ("tensor", "untyped"):
+                findings.add("onnx-not-tensor", f"{what} '{tensor.name}' is a {tensor.kind}", file)
+            elif tensor.kind == "tensor" and tensor.elem not in TYPES and tensor.elem:
+                findings.add(
+                    "onnx-type-unserved",
+                    f"{what} '{tensor.name}' has ONNX's element type {tensor.elem}",
+                    file,
+                )
+            elif tensor.elem == 16:
+                findings.add("onnx-bf16", f"{what} '{tensor.name}' is BF16", file)
+    _check_gpu(graph, view, findings)
+
+
+def check_external(model: Model, entry: Entry, graph: OnnxInterface, findings: Findings) -> None:
+    """Check the files in which the graph's weights lie."""
+    folder = entry.relative.split("/")[:-1]
+    # <model>/<version>: nothing may lie outside of it, also when the model is a folder in it.
+    inside = len(model.folder.relative.split("/")) + 1
+    for data in graph.external.values():
+        said = f"weights in '{data.location}'"
+        parts = list(folder)
+        steps = data.location.replace("\\", "/").split("/")
+        if data.location.startswith(("/", "\\")) or data.location[1:3] in (":\\", ":/"):
+            findings.add("external-absolute", f"{said} are named by an absolute path", entry.relative)
+            continue
+        escaped = False
+        for step in steps:
+            if step == "..":
+                parts = parts[:-1]
+                escaped = escaped or len(parts) < inside
+            elif step not in ("", "."):
+                parts.append(step)
+        if escaped:
+            findings.add("external-escapes", f"{said} lie outside the version folder", entry.relative)
+            continue
+        found = model.tree.entry(*parts)
+        if found is None or found.kind == "broken" or not data.location:
+            findings.add("external-missing", f"{said} are not there", entry.relative)
+        elif found.kind == "outside" or (found.link and _leaves(model, entry, found)):
+            findings.add("external-escapes", f"{said} are a link out of the version folder", entry.relative)
+        elif not found.is_file:
+            findings.add("external-missing", f"{said} are no regular file", entry.relative)
+        elif found.size < data.end:
+            findings.add(
+                "external-short",
+                f"{said} need {data.end} bytes, the file has {found.size}",
+                entry.relative,
+            )
+
+
+def _leaves(model: Model, entry: Entry, found: Entry) -> bool:
+    version = entry.path
+    while version.parent != model.folder.path and version != version.parent:
+        version = version.parent
+    real = found.path.resolve()
+    return version.resolve() not in real.parents
+
+
+def check_graph(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> None:
+    """Check the configuration's tensors against the graph's."""
+    config = view.config
+    gives_inputs = len(config.input) + len(config.batch_input) > 0
+    complete = gives_inputs and len(config.output) > 0
+    if not complete and not _check_completion(view, graph, entry, findings):
+        return
+    if gives_inputs:
+        _check_inputs(view, graph, findings)
+    _check_sequence_names(view, graph, findings, gives_inputs=gives_inputs)
+    for index, item in enumerate(config.output):
+        _check_output(view, graph, index, item, findings)
+
+
+def _check_completion(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> bool:
+    """What Triton makes of an incomplete configuration; whether its tensors can be checked as they stand."""
+    tensors = [*graph.inputs, *graph.outputs]
+    batchable = all(t.shape and t.shape[0] == -1 for t in tensors)
+    written = view.positions.has("max_batch_size")
+    place = view.where("max_batch_size") if written else view.where()
+    if not batchable:
+        if view.config.max_batch_size > 0:
+            fixed = [f"'{t.name}' {_shown(t.shape)}" for t in tensors if not t.shape or t.shape[0] != -1]
+            findings.add(
+                "onnx-auto-batch-impossible",
+                "model does not support batching while non-zero max_batch_size is specified",
+                *place,
+                evidence=[f"{entry.relative}: {text_list(fixed)}"],
+            )
+            return False
+        return True
+    if view.config.max_batch_size > 0:
+        return True
+    symbols = {t.symbols[0] if t.symbols else "" for t in tensors}
+    if written or not _means_batch(symbols):
+        findings.add(
+            "onnx-auto-batch",
+            "Triton will take the first axis of every tensor for a batch axis and set max_batch_size to 4",
+            *place,
+            evidence=[
+                f"{entry.relative}: first axes are {', '.join(sorted(s or '(no name)' for s in symbols))}"
+            ],
+        )
+    return False
+
+
+def _means_batch(symbols: set[str]) -> bool:
+    """Whether the first axes bear one name that says what they are."""
+    if len(symbols) != 1:
+        return False
+    word = next(iter(symbols)).lower()
+    return word in _BATCH_WORDS or "batch" in word
+
+
+def _check_inputs(view: View, graph: OnnxInterface, findings: Findings) -> None:
+    config = view.config
+    free = graph.initial if graph.ir >= _FREE_INITIALISERS else []
+    known = {t.name: t for t in (*graph.inputs, *free)}
+    unknown = 0
+    for index, item in enumerate(config.input):
+        if not item.name:
+            continue
+        tensor = known.get(item.name)
+        if tensor is None:
+            unknown += 1
+            findings.add(
+                "onnx-input-unknown",
+                f"unexpected inference input '{item.name}', allowed inputs are: {text_list(sorted(known))}",
+                *view.where("input", index, "name"),
+            )
+        else:
+            _check_input(view, tensor, index, item, findings)
+    batch_targets = [n for item in config.batch_input for n in item.target_name]
+    controls = [c.name for c in config.sequence_batching.control_input]
+    states = [s.input_name for s in config.sequence_batching.state]
+    given = {i.name for i in config.input} | {*batch_targets, *controls, *states}
+    missing = [t.name for t in graph.inputs if t.name not in given]
+    expected = (
+        sum(not i.optional for i in config.input)
+        + len(config.batch_input)
+        + sum(len(c.control) for c in config.sequence_batching.control_input)
+        + len(states)
+    )
+    if len(missing) > unknown or (not missing and not unknown and expected != len(graph.inputs)):
+        findings.add(
+            "onnx-input-count",
+            f"configuration expects {expected} inputs, model provides {len(graph.inputs)}",
+            *view.where("input"),
+            evidence=[f"not in the configuration: {text_list(missing)}"] if missing else [],
+        )
+
+
+def _check_input(view: View, tensor: OnnxTensor, index: int, item: Any, findings: Findings) -> None:
+    largest = view.config.max_batch_size
+    if item.optional and (largest > 0 or item.allow_ragged_batch):
+        findings.add(
+            "onnx-optional-input",
+            f"optional input '{item.name}' is not supported for models that support "
+            f"{'batching' if largest > 0 else 'ragged batches'}",
+            *view.where("input", index, "optional"),
+        )
+        return
+    _check_type(view, "input", index, item, tensor, findings)
+    if item.allow_ragged_batch:
+        if tensor.shape != (-1,):
+            findings.add(
+                "onnx-ragged-shape",
+                f"ragged input '{item.name}' needs the shape [-1], model provides {_shown(tensor.shape)}",
+                *view.where("input", index, "allow_ragged_batch"),
+            )
+        return
+    dims, place = _dims(view, "input", index, item)
+    if dims is None or tensor.kind != "tensor":
+        return
+    if _check_batch(view, item, tensor, dims, place, findings):
+        want = list(tensor.shape or ())[1 if largest > 0 else 0 :]
+        if len(want) != len(dims) or any(w not in (-1, h) for w, h in zip(want, dims, strict=True)):
+            findings.add("onnx-input-dims", _dims_message("input", item, tensor, dims, largest), *place)
+
+
+def _check_output(view: View, graph: OnnxInterface, index: int, item: Any, findings: Findings) -> None:
+    if not item.name:
+        return
+    tensor = next((t for t in graph.outputs if t.name == item.name), None)
+    if tensor is None:
+        findings.add(
+            "onnx-output-unknown",
+            f"unexpected inference output '{item.name}', allowed outputs are: "
+            f"{text_list(sorted(t.name for t in graph.outputs))}",
+            *view.where("output", index, "name"),
+        )
+        return
+    _check_type(view, "output", index, item, tensor, findings)
+    dims, place = _dims(view, "output", index, item)
+    scattered = any(item.name in b.target_name for b in view.config.batch_output)
+    if dims is None or scattered or tensor.kind not in ("tensor", "untyped"):
+        return
+    largest = view.config.max_batch_size
+    if not _check_batch(view, item, tensor, dims, place, findings):
+        return
+    want = list(tensor.shape or ())[1 if largest > 0 else 0 :]
+    if len(want) != len(dims) or any(w not in (-1, h) for w, h in zip(want, dims, strict=True)):
+        findings.add("onnx-output-dims", _dims_message("output", item, tensor, dims, largest), *place)
+    elif want != dims:
+        findings.add(
+            "onnx-output-dims-unsure",
+            f"output '{item.name}' has dims {dims}, the graph declares {want}",
+            *place,
+        )
+
+
+def _check_batch(
+    view: View,
+    item: Any,
+    tensor: OnnxTensor,
+    dims: Sequence[int],
+    place: tuple[str, int | None, int | None],
+    findings: Findings,
+) -> bool:
+    """Scalars and batch axes; whether the remaining dims are to be compared."""
+    if not tensor.shape:
+        if any(d != 1 for d in dims):
+            findings.add(
+                "onnx-scalar-dims",
+                f"scalar tensor '{item.name}' should only have 1 in its dims, which are {list(dims)}",
+                *place,
+            )
+        return False
+    if view.config.max_batch_size > 0 and tensor.shape[0] != -1:
+        findings.add(
+            "onnx-not-batchable",
+            f"tensor '{item.name}': for the model to support batching the first dimension must be -1; the "
+            f"model has {_shown(tensor.shape)}",
+            *place,
+        )
+        return False
+    return True
+
+
+def _check_type(view: View, kind: str, index: int, item: Any, tensor: OnnxTensor, findings: Findings) -> None:
+    if tensor.kind == "tensor" and item.data_type and tensor.elem in TYPES:
+        has = enum_name(item, "data_type")
+        if has != TYPES[tensor.elem]:
+            findings.add(
+                "onnx-type-mismatch",
+                f"configuration expects datatype {has} for {kind} '{item.name}', model provides "
+                f"{TYPES[tensor.elem]}",
+                *view.where(kind, index, "data_type"),
+            )
+
+
+def _check_sequence_names(
+    view: View, graph: OnnxInterface, findings: Findings, *, gives_inputs: bool
+) -> None:
+    config = view.config
+    inputs = {t.name for t in (*graph.inputs, *graph.initial)}
+    outputs = {t.name for t in graph.outputs}
+    sequence: tuple[str | int, ...] = ("sequence_batching", 0)
+    named: list[tuple[str, tuple[str | int, ...], set[str], str]] = []
+    for index, control in enumerate(config.sequence_batching.control_input):
+        named.append((control.name, (*sequence, "control_input", index, "name"), inputs, "input"))
+    for index, state in enumerate(config.sequence_batching.state):
+        named.append((state.input_name, (*sequence, "state", index, "input_name"), inputs, "input"))
+        named.append((state.output_name, (*sequence, "state", index, "output_name"), outputs, "output"))
+    if gives_inputs:
+        for index, item in enumerate(config.batch_input):
+            for number, name in enumerate(item.target_name):
+                named.append((name, ("batch_input", index, "target_name", number), inputs, "input"))
+    for name, path, known, what in named:
+        if name and name not in known:
+            findings.add(
+                f"onnx-{what}-unknown",
+                f"the model does not provide the {what} '{name}'; it has {text_list(sorted(known))}",
+                *view.where(*path),
+            )
+
+
+def _check_gpu(graph: OnnxInterface, view: View, findings: Findings) -> None:
+    names = {name for _, name in graph.operators}
+    if not any(n.startswith(_CLASSIC) for n in names) or names & set(_HEAVY):
+        return
+    for index, group in enumerate(view.config.instance_group):
+        if enum_name(group, "kind") == "KIND_GPU":
+            findings.add(
+                "instance-gpu-unused",
+                "KIND_GPU for a graph that ONNX Runtime computes on the CPU",
+                *view.where("instance_group", index, "kind"),
+            )
+
+
+def _dims(
+    view: View, kind: str, index: int, item: Any
+) -> tuple[list[int] | None, tuple[str, int | None, int | None]]:
+    """The dims that the model sees, and where they stand; ``None`` where they are left out."""
+    if item.HasField("reshape"):
+        return list(item.reshape.shape), view.where(kind, index, "reshape")
+    return list(item.dims) or None, view.where(kind, index, "dims")
+
+
+def _dims_message(kind: str, item: Any, tensor: OnnxTensor, dims: Sequence[int], largest: int) -> str:
+    full = [-1, *dims] if largest > 0 else list(dims)
+    batch = " with the batch axis that max_batch_size adds" if largest > 0 else ""
+    return (
+        f"{kind} '{item.name}': the model expects {_shown(tensor.shape)}, the configuration says "
+        f"{_shown(full)}{batch}"
+    )
+
+
+def _shown(shape: Sequence[int] | None) -> str:
+    return "no shape" if shape is None else f"[{', '.join(map(str, shape))}]"
