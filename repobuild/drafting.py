@@ -155,7 +155,7 @@ def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Descriptio
 def _findings(found: Description | None, facts: dict[str, Any]) -> list[str]:
     """What is known of the model, as comments."""
     lines = [f"the model is {found.model}"] if found else ["the model was not loaded"]
-    versions = facts.get("versions")
+    versions = facts.get("trained_with")
     if isinstance(versions, dict) and versions:
         lines.append(f"made with {', '.join(f'{k} {_listed(v)}' for k, v in versions.items())}")
     if not found and facts.get("imports"):

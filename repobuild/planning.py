@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repobuild.build import Order
 from repobuild.emit.config import CONFIG_FILE
 from repobuild.emit.versions import look, next_version
 from repobuild.emit.workshop import state_folder, usable_repository
 from repobuild.errors import RepobuildError, SourceUntrusted, from_oserror
+from repobuild.prepare import refuse_early, refuse_inapplicable, target_release
 from repobuild.recipe.types import Recipe
-from repobuild.releases import newest, release
 from repobuild.samples.read import read_table
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Source, Trust
-from repobuild.targets import refuse_unmakeable
 
 TRUST_KINDS = ("pickle", "module", "torchscript")
 
@@ -139,9 +139,11 @@ def make_plan(recipe: Recipe, repository: Path | None = None, trust: Trust | Non
         trust: What the user vouches for.
     """
     found = _Findings()
-    found.of(refuse_unmakeable, recipe)
-    target = found.of(release, recipe.target) if recipe.target else newest()
-    source = found.of(_source, recipe, trust or Trust(), found)
+    vouched = trust or Trust()
+    found.of(refuse_early, Order(recipe, repository or Path(), vouched))
+    target = found.of(target_release, recipe)
+    source = found.of(_source, recipe, vouched, found)
+    found.of(refuse_inapplicable, recipe)
     samples = found.of(_samples, recipe) if recipe.samples is not None else None
     place = found.of(_place, recipe, repository) if repository is not None else None
     return Plan(

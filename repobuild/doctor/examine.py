@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from repobuild.doctor import machine, packages
 from repobuild.doctor.interface import Finding
+from repobuild.doctor.sandbox import sandbox_finding
 
 
 def examine() -> Iterator[Finding]:
@@ -16,6 +17,7 @@ def examine() -> Iterator[Finding]:
     yield from packages.pair_findings()
     yield from packages.import_findings()
     yield from packages.plugin_findings()
+    yield sandbox_finding()
     yield machine.memory_finding()
     yield from machine.disk_findings()
     yield machine.files_finding()

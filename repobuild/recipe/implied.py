@@ -143,8 +143,8 @@ def document_digest(document: Any) -> str:
 def safe_name(text: str) -> str:
     """A model name that Triton, a shell, a bucket and any file system can bear, made from any text."""
     name = re.sub(r"[^A-Za-z0-9_.\-]+", "_", text)
-    name = re.sub(r"\.\.+", ".", name)
-    return name.lstrip("-._").rstrip("-._")[:LONGEST_NAME].rstrip(".") or FALLBACK_NAME
+    name = name if name == text else name.strip("_")
+    return re.sub(r"\.\.+", ".", name).lstrip("-.")[:LONGEST_NAME].rstrip(".") or FALLBACK_NAME
 
 
 def _stem(path: Path) -> str:

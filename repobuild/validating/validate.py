@@ -20,6 +20,9 @@ from repobuild.emit.versions import version_numbers
 from repobuild.emit.workshop import state_folder
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, VerificationFailed, from_oserror
 from repobuild.inspecting.repository import is_model_folder, model_folders, no_models
+from repobuild.lint.finding import Severity
+from repobuild.lint.run import lint
+from repobuild.releases import newest
 from repobuild.report import Fail
 from repobuild.tensors import Signature
 from repobuild.triton import format_config
@@ -48,7 +51,11 @@ def validate(repository: Path, models: Sequence[str] = (), watch: Watch | None =
     watch = watch or Silent()
     findings: list[Finding] = []
     try:
-        for folder in _folders(repository, models):
+        folders = _folders(repository, models)
+        with step(watch, "lint") as done:
+            findings.extend(_lint(repository, [f.name for f in folders]))
+            done.say(f"{len(findings) or 'no'} errors")
+        for folder in folders:
             with step(watch, folder.name) as done:
                 mine = list(_model(repository, folder))
                 findings.extend(mine)
@@ -57,6 +64,15 @@ def validate(repository: Path, models: Sequence[str] = (), watch: Watch | None =
     except OSError as problem:
         raise from_oserror(problem, "validating the repository") from problem
     return Validation(str(repository), tuple(findings))
+
+
+def _lint(repository: Path, models: Sequence[str]) -> Iterator[Finding]:
+    """The errors that lint finds in these models, and in the repository itself."""
+    for item in lint(repository, newest()).findings:
+        model = item.file.partition("/")[0]
+        if item.severity is Severity.ERROR and model in (".", *models):
+            text = f"{item.message} ({item.rule})"
+            yield Finding(model, None, "lint", Fail(text), str(repository / item.file), item.line)
 
 
 def _folders(repository: Path, models: Sequence[str]) -> list[Path]:
@@ -171,7 +187,8 @@ def _answers(folder: Path, version: int, message: Any, records: Records) -> Iter
             yield failed(model, version, "answers", f"{problem.message}: {lines}")
             return
     for check in checks:
-        yield Finding(model, version, "answers", check.verdict)
+        verdict = type(check.verdict)(f"{check.name.removeprefix('served: ')}: {check.detail}")
+        yield Finding(model, version, "answers", verdict)
 
 
 def _copy(folder: Path, version: int, message: Any, to: Path) -> None:
