@@ -242,6 +242,8 @@ def _check_inputs(view: View, graph: OnnxInterface, findings: Findings) -> None:
     states = [s.input_name for s in config.sequence_batching.state]
     given = {i.name for i in config.input} | {*batch_targets, *controls, *states}
     missing = [t.name for t in graph.inputs if t.name not in given]
+    if config.max_batch_size > 0 and any(i.optional for i in config.input):
+        return
     expected = (
         sum(not i.optional for i in config.input)
         + len(config.batch_input)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from repobuild.lint import onnx_rules
 from repobuild.lint.inferred import infer_outputs
 from repobuild.lint.run import lint
 from repobuild.releases import newest, release
-
-MARK = "# <-- here"
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +56,8 @@ def told():
     """What lint finds: ``told(path) == [(rule, file, line), ...]``."""
 
     def run(path, target=None):
-        against = release(target) if target else newest()
+        known = {None: newest(), "99.99": dataclasses.replace(newest(), python="99.9")}
+        against = known.get(target) or release(target)
         return [(f.rule, f.file, f.line) for f in lint(path, against).findings]
 
     return run

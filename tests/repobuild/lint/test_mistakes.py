@@ -409,6 +409,19 @@ CASES = [
         make=s.python,
     ),
     added(
+        "state-file-missing",
+        "sequence_batching { state { input_name: \"x\" output_name: \"y\" data_type: TYPE_FP32 dims: 2\n"
+        f'initial_state {{ name: "s" data_type: TYPE_FP32 dims: 2\ndata_file: "zeros" {HERE}\n}} }} }}\n',
+        base=PLAIN.replace("onnxruntime", "tensorrt"),
+        make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"plan"},
+    ),
+    same(
+        "python-syntax-unsure",
+        s.python(source=s.PYTHON + f"def broken( {HERE}\n"),
+        s.python(),
+        target="99.99",
+    ),
+    added(
         "agent-unknown",
         f'model_repository_agents {{ agents {{ name: "secret" }} }} {HERE}\n',
         'model_repository_agents { agents { name: "checksum" } }\n',
@@ -563,7 +576,7 @@ CASES = [
         s.onnx(ONNX_FREE + f"max_batch_size: 8 {HERE}\n", FIXED),
         s.onnx(ONNX_FREE, FIXED),
     ),
-    same("external-missing", external(), external(m__1__weights_bin=b"") | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
+    same("external-missing", external(), external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
     same("external-short", external() | {"m/1/weights.bin": b"1234"}, external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
     same("external-absolute", external("/etc/passwd"), external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
     same("external-escapes", external("../../n/1/weights.bin") | {"m/1/a": b"1"}, external("./weights.bin") | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
@@ -591,7 +604,7 @@ CASES = [
     ),
     swap("torch-index", '"INPUT__0"', f'"INPUT__1" {HERE}', base=TORCH, make=torch),
     # Python
-    same("python-syntax", s.python(source=s.PYTHON + f"def broken( {HERE}\n"), s.python()),
+    same("python-syntax", s.python(source=s.PYTHON + f"def broken( {HERE}\n"), s.python(), target="24.10"),
     same("python-class-missing", s.python(source="class Model:\n    pass\n"), s.python(), ("m/1/model.py", 1)),
     same("python-execute-missing", s.python(source=s.PYTHON.replace("def execute", "def run").replace("TritonPythonModel:", f"TritonPythonModel: {HERE}")), s.python()),
     same(
@@ -656,7 +669,29 @@ CASES = [
         "max_batch_size: 8",
         f"max_batch_size: 16 {HERE}",
         base=ENSEMBLE,
+        make=lambda c: ensemble(c) | s.python(MEMBER.replace("size: 8", "size: 32"), name="b"),
+    ),
+    swap(
+        "ensemble-member-input",
+        'key: "x"\n      value: "raw"',
+        f'key: "x"\n      value: "raw"\n    }}\n    input_map {{\n      key: "xx" {HERE}\n      value: "raw"',
+        base=ENSEMBLE,
         make=ensemble,
+    ),
+    same(
+        "ensemble-cycle",
+        ensemble(
+            ENSEMBLE.replace("  step {\n    model_name: \"a\"", f'  step {{ {HERE}\n    model_name: "a"').replace(
+                'key: "x"\n      value: "raw"',
+                'key: "x"\n      value: "raw"\n    }\n    input_map {\n      key: "back"\n      value: "again"',
+            ).replace(
+                'key: "y"\n      value: "score"',
+                'key: "y"\n      value: "score"\n    }\n    output_map {\n      key: "z"\n      value: "again"',
+            )
+        )
+        | s.python(MEMBER + 'input { name: "back" data_type: TYPE_FP32 dims: 2 }\n', name="a")
+        | s.python(MEMBER + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }\n', name="b"),
+        ensemble(),
     ),
     same(
         "ensemble-type",
@@ -697,6 +732,18 @@ CASES = [
     ),
     swap("warmup-type", "      data_type: TYPE_FP32", f"      data_type: TYPE_INT32 {HERE}", base=WARM, make=warm),
     swap("warmup-data-missing", '      input_data_file: "row"\n', "", base=WARM.replace("    value {", f"    value {{ {HERE}"), make=warm),
+    same(
+        "warmup-input-missing",
+        s.python((WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 }\n').replace("onnxruntime", "python").replace("model_warmup {", f"model_warmup {{ {HERE}"))
+        | ROW,
+        s.python((WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 optional: true }\n').replace("onnxruntime", "python"))
+        | ROW,
+    ),
+    same(
+        "warmup-input-unknown",
+        warm(WARM + f'model_warmup {{\n  name: "v" batch_size: 1\n  inputs {{ key: "x" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }}\n  inputs {{ key: "u" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }} {HERE}\n}}\n'),
+        warm(),
+    ),
     swap("warmup-batch-large", "  batch_size: 8\n", f"  batch_size: 9 {HERE}\n", base=WARM, make=warm),
     swap("warmup-batch-zero", "  batch_size: 8\n", f"  batch_size: 0 {HERE}\n", base=WARM, make=warm),
     swap("warmup-random-floats", '      input_data_file: "row"', f"      random_data: true {HERE}", "      zero_data: true", base=WARM, make=warm),
