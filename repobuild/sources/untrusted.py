@@ -9,7 +9,7 @@ from repobuild.sources.model_file import ModelFile
 
 SHOWN_NAMES = 24
 SHOWN_LENGTH = 200
-USUAL = frozenset({"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections", "cloudpickle"})
+USUAL = frozenset({"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections"})
 """Packages that honest models are made of; only decides what is shown first."""
 
 

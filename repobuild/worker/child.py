@@ -141,7 +141,7 @@ class _Desk:
         layout: dict[str, Any] | None = None,
         custom_ops: list[str] | None = None,
     ) -> dict[str, Any]:
-        estimator, notes = load_estimator(kind, Path(path), given)
+        estimator, notes = load_estimator(kind, Path(path), given, self._allowed)
         register_converters(custom_ops or ())
         self._model = SklearnModel(estimator, given, inputs, notes, method, layout)
         return self._model.description()
