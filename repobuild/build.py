@@ -11,7 +11,7 @@ from typing import Any
 from repobuild import __version__
 from repobuild.artifact import Artifact, Tool
 from repobuild.emit.model import Emission
-from repobuild.errors import Evidence, RepobuildError
+from repobuild.errors import CheckFailed, ConversionFailed, Evidence, RepobuildError
 from repobuild.export import Graph
 from repobuild.metrics import Metric
 from repobuild.recipe.types import Recipe
@@ -21,6 +21,8 @@ from repobuild.samples.fit import Samples
 from repobuild.sources.interface import Description, Trust
 from repobuild.tensors import Signature
 from repobuild.watch import StepDetail, Watch, step
+
+SHOWN_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,18 @@ class Ledger:
     def found_emission(self, emission: Emission) -> None:
         """The model folder has been staged."""
         self._note(emission.notes)
+
+    def explained(self, error: RepobuildError) -> RepobuildError:
+        """An error about a graph, with the model's steps, since one of them is at fault."""
+        steps = self._source.get("steps")
+        if not steps or not isinstance(error, CheckFailed | ConversionFailed):
+            return error
+        text = "; ".join(e.text for e in error.evidence)
+        if all(s in text for s in steps[:SHOWN_STEPS]):
+            return error
+        more = f" and {len(steps) - SHOWN_STEPS} more" if len(steps) > SHOWN_STEPS else ""
+        line = f"the steps of the model: {', '.join(steps[:SHOWN_STEPS])}{more}"
+        return type(error)(error.code, error.message, (*error.evidence, Evidence(line)), error.hint)
 
     def signature_text(self) -> str:
         """Inputs and outputs in one line."""

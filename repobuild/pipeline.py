@@ -61,7 +61,7 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
             golden = verify(ledger, emission, graph, answers, shop)
             return publish(ledger, emission, golden, shop)
     except RepobuildError as error:
-        raise Refused(error, ledger.report()) from error
+        raise Refused(ledger.explained(error), ledger.report()) from error
     except OSError as problem:
         doing = f"building '{order.recipe.name}', at the step '{ledger.under_way}'"
         raise Refused(from_oserror(problem, doing), ledger.report()) from problem

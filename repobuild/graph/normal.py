@@ -35,6 +35,7 @@ def tensors_only(model: ModelProto, opset: int) -> ModelProto:
         ConversionFailed: An operator has no form at that opset.
     """
     remove_zipmap(model)
+    portable_locale(model)
     merge_opset_imports(model)
     return raise_opset(model, opset)
 
@@ -88,6 +89,25 @@ def remove_zipmap(model: ModelProto) -> None:
         for value in model.graph.output:
             if value.name == node.output[0]:
                 value.ClearField("type")  # it may be any float type; the finished graph declares it
+
+
+def portable_locale(model: ModelProto) -> None:
+    """Let text be lowered in the locale that every image has.
+
+    Exporters name ``en_US``, which minimal images lack, Triton's among them: ONNX Runtime then refuses the
+    model (onnxruntime/core/providers/cpu/text/string_normalizer.cc). Case folding is the same in ``C.UTF-8``.
+    """
+    from onnx import helper
+
+    for node in model.graph.node:
+        if node.op_type != "StringNormalizer":
+            continue
+        named = next((a for a in node.attribute if a.name == "locale"), None)
+        if named is not None:
+            if not named.s.startswith(b"en_US"):
+                continue
+            node.attribute.remove(named)
+        node.attribute.append(helper.make_attribute("locale", "C.UTF-8"))
 
 
 def raise_opset(model: ModelProto, opset: int) -> ModelProto:

@@ -267,7 +267,7 @@ def _frame(
             [f"recipe: {', '.join(a.name for a in asked)}", f"columns: {', '.join(names)}"],
             "name every column, or one matrix, or nothing",
         )
-    if numeric or as_array:
+    if (numeric and not selects_columns(estimator)) or as_array:
         return _as_matrix(DEFAULT_INPUT, columns, None, estimator)
     return Feed(Mode.COLUMNS, "", tuple(columns), None)
 

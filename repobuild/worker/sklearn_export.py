@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
 from repobuild.feeds import Feed
 from repobuild.graph.columns import split_matrix
-from repobuild.graph.doubles import Thresholds, fit_double_operators
+from repobuild.graph.doubles import cast_around, takers_of_float64
+from repobuild.graph.trees import fit_trees
 from repobuild.tensors import DType
 from repobuild.worker.estimators import AnswerKind, class_name, final_step
 from repobuild.worker.loading import first_line
+from repobuild.worker.trees import trees_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -45,10 +47,9 @@ def to_onnx(
 
     try:
         model = _convert(estimator, feed, floats, opset, answers)
-        if floats is DType.FP64 or feed.dtype is DType.FP64:
-            fit_double_operators(
-                model, [_booster_thresholds(e) for _, e in steps_of(estimator) if _is_booster(e)]
-            )
+        takers = takers_of_float64(model)
+        trees = [tree for _, step in steps_of(estimator) for tree in trees_of(step)]
+        cast_around(model, takers, fit_trees(model, trees, takers))
         if feed.split:
             split_matrix(model, feed, feed.dtype or floats)
     except (MissingConverter, MissingShapeCalculator) as problem:
@@ -197,18 +198,3 @@ def _selection(estimator: Any, answer: AnswerKind, output: str) -> str:
     if answer.method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2:
         return f"{output}[:, 1:2]"
     return output
-
-
-def _is_booster(estimator: Any) -> bool:
-    return hasattr(estimator, "_predictors") and hasattr(estimator, "_bin_mapper")
-
-
-def _booster_thresholds(booster: Any) -> Thresholds:
-    """Float64 thresholds of a histogram booster; skl2onnx numbers trees by iteration, then class."""
-    found: dict[tuple[int, int], float] = {}
-    trees = [tree for iteration in booster._predictors for tree in iteration]  # noqa: SLF001 - no public way
-    for number, tree in enumerate(trees):
-        for index, node in enumerate(tree.nodes):
-            if not node["is_leaf"]:
-                found[number, index] = float(node["num_threshold"])
-    return found

@@ -15,7 +15,7 @@ from repobuild.worker.inputs import build, column_names, plan_feed
 from repobuild.worker.jumps import find_jumps
 from repobuild.worker.loading import first_line, tool_versions
 from repobuild.worker.making import make_rows
-from repobuild.worker.sklearn_export import to_onnx
+from repobuild.worker.sklearn_export import steps_of, to_onnx
 
 
 class SklearnModel:
@@ -53,6 +53,7 @@ class SklearnModel:
             "answers": {a.name: a.method for a in self._answers},
             "labels": [a.name for a in self._answers if a.label],
             "notes": self._notes,
+            "steps": [f"{path} ({type(step).__name__})" for path, step in steps_of(estimator) if path],
         }
         if hasattr(estimator, "classes_"):
             facts["classes"] = _json_values(estimator.classes_)
