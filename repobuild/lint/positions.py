@@ -17,6 +17,8 @@ from typing import TypeAlias
 Path: TypeAlias = tuple[tuple[str, int], ...]
 """Field names with the index of the occurrence within the message: ``(("input", 1), ("dims", 0))``."""
 
+DEEPEST = 100
+"""Messages within messages that are followed, as protobuf's own limit is."""
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s+|\#[^\n]*)+)
     |(?P<name>[a-zA-Z_][0-9a-zA-Z_+-]*)
@@ -149,6 +151,8 @@ class _Scanner:
                 if opened is False:
                     return self._found
                 if isinstance(opened, _Frame):
+                    if len(stack) > DEEPEST:
+                        return self._found
                     stack.append(opened)
             else:
                 return self._found
