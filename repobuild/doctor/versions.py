@@ -39,7 +39,9 @@ class Requirement:
         if found is None:
             raise ValueError(f"'{text}' is not a requirement")
         extra = _EXTRA.search(found["marker"] or "")
-        return cls(found["name"].lower().replace("_", "-"), found["range"].strip(), extra and extra["extra"])
+        return cls(
+            re.sub("[-_.]+", "-", found["name"].lower()), found["range"].strip(), extra and extra["extra"]
+        )
 
     def met_by(self, version: str) -> bool:
         """Whether a version lies in the range."""
