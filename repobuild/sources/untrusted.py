@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from repobuild.errors import Evidence, SourceUntrusted
@@ -9,8 +10,14 @@ from repobuild.sources.model_file import ModelFile
 
 SHOWN_NAMES = 24
 SHOWN_LENGTH = 200
-USUAL = frozenset({"sklearn", "numpy", "scipy", "joblib", "copyreg", "collections"})
-"""Packages that honest models are made of; only decides what is shown first."""
+USUAL = re.compile(
+    r"(?:sklearn|numpy|scipy)\.(?:\w+\.)*(?:[A-Z]\w*|cs[cr]_(?:matrix|array)|dtype|ndarray|scalar|_reconstruct"
+    r"|_frombuffer|__\w+_ctor|__pyx_unpickle_\w+)"
+    r"|joblib\.numpy_pickle\.NumpyArrayWrapper|copyreg\.(?:_reconstructor|__newobj__)"
+    r"|collections\.(?:OrderedDict|Counter|defaultdict|deque)"
+)
+"""What honest models of scikit-learn call: classes, and what NumPy makes arrays with. It only decides which
+calls are worth a line of their own; every name is listed among the imports."""
 
 
 def untrusted(file: ModelFile, what: str, lines: Iterable[str]) -> SourceUntrusted:
@@ -47,8 +54,8 @@ def shown(what: str, names: Sequence[str]) -> list[str]:
 
 
 def is_usual(name: str) -> bool:
-    """Whether a name belongs to a package of :data:`USUAL`."""
-    return name.partition(".")[0] in USUAL
+    """Whether a name is one of :data:`USUAL`."""
+    return USUAL.fullmatch(name) is not None
 
 
 def _cut(name: str) -> str:

@@ -11,6 +11,10 @@ import pytest
 TERMINAL = {chr(c) for c in (*range(9), *range(11, 32), 0x7F, *range(0x80, 0xA0), 0x202E, 0x2066)}
 
 
+OTHERS = ("said", "scratch/.ses")
+"""What this test writes, and what onnxruntime writes into the temporary folder when it is imported."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How the command line ended.
@@ -67,9 +71,8 @@ def refused(tmp_path, tree):
             text = said.read().decode("utf-8", "replace")
         ended = Ended(process.returncode, text, used.ru_maxrss << 10)
         assert not canary.exists(), f"it ran: {text}"
-        left = {path: len(data) for path, data in tree(tmp_path).items() if path != "said"}
+        left = {path: len(data) for path, data in tree(tmp_path).items() if path not in OTHERS}
         assert left == before, "something was written"
-        assert list(scratch.iterdir()) == []
         assert "Traceback" not in text
         assert not TERMINAL & set(text.replace("\n", "")), ascii(text)
         assert "error[" in text

@@ -66,7 +66,7 @@ def by_obj(canary):
 
 
 def by_newobj_ex(canary):
-    """NEWOBJ_EX of a class whose ``__new__`` starts a process."""
+    """NEWOBJ_EX of a class that starts processes (only its ``__init__`` does, so this one runs nothing)."""
     words = b"(" + text("touch") + text(str(canary)) + b"l"
     return PROTO4 + b"csubprocess\nPopen\n(" + words + b"t}\x92."
 
@@ -265,9 +265,9 @@ def xz_bomb(canary):
 
 
 def lzma_dictionary(canary):
-    """An lzma header that asks its reader for 4 GiB."""
+    """An lzma header that asks its reader for 3 GiB."""
     data = bytearray(lzma.compress(trap(canary), lzma.FORMAT_ALONE))
-    data[1:5] = b"\xff\xff\xff\xff"
+    data[1:5] = b"\x00\x00\x00\xc0"
     return bytes(data)
 
 
@@ -522,9 +522,9 @@ QUICK = (
     trap, getattr_chain, evaluated, executed, by_obj, by_newobj_ex, by_setstate, names_from_the_memo,
     names_computed, extension, pickle_in_bytes, joblib_object_array, joblib_nested_wrappers, behind_noise,
     protocol_255, no_stop, invalid_after_harm, terminal_escapes, memo_doubling, length_of_2_31,
-    length_of_2_63, negative_length, frame_of_2_60, long_integer, deep_tuples, deep_marks, gzip_members, lzma_dictionary,
-    compressed_twice, torch_zip, torch_old, torchscript, npz_with_objects, npy_with_objects, zip_in_zip,
-    zips_all_the_way, overlapping_members, traversal, lying_sizes, lying_names, directory_of_4_gib, cut_zip,
+    length_of_2_63, negative_length, frame_of_2_60, long_integer, deep_tuples, deep_marks, gzip_members,
+    lzma_dictionary, compressed_twice, torch_zip, torch_old, torchscript, npz_with_objects, npy_with_objects,
+    zip_in_zip, zips_all_the_way, overlapping_members, traversal, lying_sizes, lying_names, directory_of_4_gib, cut_zip,
     encrypted_zip, zip_with_lzma, tar_of_joblib, polyglot, skops_traversal, skops_declared_huge,
 )  # fmt: skip
 """Files that are refused without a child process."""
