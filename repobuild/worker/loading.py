@@ -43,7 +43,7 @@ def load_estimator(kind: str, path: Path, given: str, allowed: Sequence[str] = (
     except MemoryError:
         raise
     except Exception as problem:
-        named = load_error(problem, given)
+        named = _load_error(problem, given)
         if named is None:
             raise
         raise named from None
@@ -104,7 +104,7 @@ def require_packages(given: str, packages: Sequence[str] = PACKAGES) -> None:
         ) from problem
 
 
-def load_error(problem: Exception, given: str) -> RepobuildError | None:
+def _load_error(problem: Exception, given: str) -> RepobuildError | None:
     """What an exception of ``joblib.load`` means, or ``None`` for one that only code of the model raises."""
     seen = Evidence(f"{type(problem).__name__}: {problem}", file=given)
     if isinstance(problem, ModuleNotFoundError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.errors import Evidence, InputInvalid
-from repobuild.worker.loading import first_line, load_error, require_packages
+from repobuild.worker.loading import first_line, require_packages
 
 SCHEMA = "schema.json"
 VERSION_KEY = "_sklearn_version"
@@ -23,7 +23,7 @@ def read_skops(path: Path, given: str) -> dict[str, Any]:
 
     Raises:
         InputInvalid: skops cannot read the file.
-        EnvironmentLacking: skops is not installed, or lacks something that the file needs.
+        EnvironmentLacking: skops is not installed.
     """
     require_packages(given, ("sklearn", "skops"))
     import skops.io
@@ -33,7 +33,7 @@ def read_skops(path: Path, given: str) -> dict[str, Any]:
     except MemoryError:
         raise
     except Exception as problem:  # noqa: BLE001 - a hostile file makes skops raise anything
-        raise load_error(problem, given) or InputInvalid(
+        raise InputInvalid(
             "model-damaged",
             f"{given} cannot be read as a skops file",
             (Evidence(f"{type(problem).__name__}: {first_line(problem)}", file=given),),
