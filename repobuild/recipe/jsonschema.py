@@ -27,10 +27,10 @@ def recipe_schema() -> dict[str, Any]:
     for section in made["$defs"].values():
         for key, schema in section.get("properties", {}).items():
             _tighten(key, schema)
-            schema.setdefault("description", f"{schema.get('title', key)}.")
-    for key, schema in properties.items():
-        schema.setdefault("title", key.capitalize())
-        schema.setdefault("description", _described(schema, made["$defs"], key))
+    for held in (properties, *(section.get("properties", {}) for section in made["$defs"].values())):
+        for key, schema in held.items():
+            schema.setdefault("title", key.capitalize())
+            schema.setdefault("description", _described(schema, made["$defs"], key))
     return {"$schema": DIALECT, **made, "title": TITLE}
 
 
