@@ -20,7 +20,7 @@ def graph(
     external=(),
     ghosts=(),
 ):
-    """Bytes of an ONNX model: each output is an unknown function of the inputs, so that shapes are as declared.
+    """Bytes of an ONNX model whose outputs are an unknown function of the inputs: shapes are as declared.
 
     ``external`` holds ``(name, location, offset, length)`` of weights; ``ghosts`` are graph inputs that have
     an initialiser.
@@ -34,7 +34,8 @@ def graph(
 
     made = [helper.make_node(op, ["x"], [f"{op}_{i}"], domain=domain) for i, (domain, op) in enumerate(nodes)]
     made += [
-        helper.make_node("Opaque", [i[0] for i in inputs], [name], domain="com.microsoft") for name, *_ in outputs
+        helper.make_node("Opaque", [i[0] for i in inputs], [name], domain="com.microsoft")
+        for name, *_ in outputs
     ]
     tensors = [
         helper.make_tensor(name, getattr(TensorProto, kind), shape, [0] * size)
@@ -55,7 +56,9 @@ def graph(
     )
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     imports += [helper.make_opsetid("ai.onnx.ml", ml)] if ml else []
-    imports += [helper.make_opsetid(d, 1) for d in sorted({d for d, _ in nodes} - {"", "ai.onnx.ml", "com.microsoft"})]
+    imports += [
+        helper.make_opsetid(d, 1) for d in sorted({d for d, _ in nodes} - {"", "ai.onnx.ml", "com.microsoft"})
+    ]
     model = ModelProto(ir_version=ir, graph=body, opset_import=imports, producer_name="hand")
     return model.SerializeToString()
 

@@ -1,4 +1,4 @@
-"""One planted mistake each: the rule, the file and the line; and its right counterpart, on which lint is silent."""
+"""One planted mistake each, with its rule, file and line; and what is right instead, on which lint is silent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN, FREE = s.PLAIN, s.FREE
 class Case:
     """A mistake and what is right instead.
 
-    ``at`` is where the finding belongs: the file, for one without lines; otherwise the mark in the texts tells.
+    ``at`` is where the finding belongs: the file, for one without lines; else the mark in the texts tells.
     """
 
     rule: str
@@ -47,8 +47,10 @@ def added(rule, text, right=None, base=PLAIN, make=s.onnx, more=None):
 
 
 BATCHED = PLAIN + "dynamic_batching {\n  priority_levels: 2\n  default_priority_level: 1\n}\n"
-ONNX_FREE = "backend: \"onnxruntime\"\n"
-SEQUENCE = FREE + """sequence_batching {
+ONNX_FREE = 'backend: "onnxruntime"\n'
+SEQUENCE = (
+    FREE
+    + """sequence_batching {
   control_input {
     name: "start"
     control {
@@ -69,7 +71,10 @@ SEQUENCE = FREE + """sequence_batching {
   }
 }
 """
-WARM = PLAIN + """model_warmup {
+)
+WARM = (
+    PLAIN
+    + """model_warmup {
   name: "w"
   batch_size: 8
   inputs {
@@ -82,6 +87,7 @@ WARM = PLAIN + """model_warmup {
   }
 }
 """
+)
 ROW = {"m/warmup/row": struct.pack("<2f", 1, 2)}
 TEXT_GRAPH = s.graph((("x", "STRING", ("batch", 2)),))
 TEXT_WARM = WARM.replace("TYPE_FP32\n  dims: [2]", "TYPE_STRING\n  dims: [2]").replace(
@@ -89,11 +95,14 @@ TEXT_WARM = WARM.replace("TYPE_FP32\n  dims: [2]", "TYPE_STRING\n  dims: [2]").r
 )
 TEXTS = struct.pack("<I", 2) + b"ab" + struct.pack("<I", 0)
 LABELLED = PLAIN.replace("  dims: [3]\n", '  dims: [3]\n  label_filename: "labels.txt"\n')
-PLAN = PLAIN.replace("onnxruntime", "tensorrt") + """cc_model_filenames {
+PLAN = (
+    PLAIN.replace("onnxruntime", "tensorrt")
+    + """cc_model_filenames {
   key: "8.6"
   value: "sm86.plan"
 }
 """
+)
 TORCH = PLAIN.replace("onnxruntime", "pytorch").replace('"x"', '"INPUT__0"').replace('"y"', '"OUTPUT__0"')
 SCRIPT = s.zipped("m/code/__torch__.py", "m/constants.pkl", "m/data.pkl")
 ENSEMBLE = """platform: "ensemble"
@@ -170,7 +179,9 @@ def same(rule, wrong, right, at=None, target=None):
 
 
 SCALAR = s.graph((("x", "FLOAT", ("batch", 2)),), (("y", "FLOAT", ("batch",)),))
-UNBATCHED = PLAIN.replace("max_batch_size: 8", "max_batch_size: 0").replace("[2]", "[4, 2]").replace("[3]", "[4, 3]")
+UNBATCHED = (
+    PLAIN.replace("max_batch_size: 8", "max_batch_size: 0").replace("[2]", "[4, 2]").replace("[3]", "[4, 3]")
+)
 FIXED = s.graph((("x", "FLOAT", (4, 2)),), (("y", "FLOAT", (4, 3)),))
 
 
@@ -195,7 +206,12 @@ CASES = [
         f"dynamic_batching {{ }}\nsequence_batching {{ }} {HERE}\n",
         "dynamic_batching { }\n",
     ),
-    same("config-not-text", {**s.onnx(), "m/config.pbtxt": b"name: \"m\"\n# \xff"}, s.onnx(), ("m/config.pbtxt", 2)),
+    same(
+        "config-not-text",
+        {**s.onnx(), "m/config.pbtxt": b'name: "m"\n# \xff'},
+        s.onnx(),
+        ("m/config.pbtxt", 2),
+    ),
     same("config-too-large", s.onnx(PLAIN + "#" * (1 << 20)), s.onnx(PLAIN + "#" * 1000), "m/config.pbtxt"),
     same(
         "config-not-file",
@@ -213,13 +229,26 @@ CASES = [
     added("name-mismatch", f'name: "other" {HERE}\n', 'name: "m"\n'),
     swap("backend-misspelt", 'backend: "onnxruntime"', f'backend: "onnxruntine" {HERE}'),
     swap("backend-unknown", 'backend: "onnxruntime"', f'backend: "my_company" {HERE}'),
-    swap("platform-unknown", 'backend: "onnxruntime"', f'platform: "onnx" {HERE}', 'platform: "onnxruntime_onnx"'),
-    added("platform-backend-mismatch", f'platform: "tensorrt_plan" {HERE}\n', 'platform: "onnxruntime_onnx"\n'),
+    swap(
+        "platform-unknown",
+        'backend: "onnxruntime"',
+        f'platform: "onnx" {HERE}',
+        'platform: "onnxruntime_onnx"',
+    ),
+    added(
+        "platform-backend-mismatch", f'platform: "tensorrt_plan" {HERE}\n', 'platform: "onnxruntime_onnx"\n'
+    ),
     added("platform-ignored", f'platform: "python" {HERE}\n', base=FREE, make=s.python),
     same("backend-undetermined", {"m/notes/readme.md": "x", **s.onnx(name="n")}, s.onnx(name="n"), "m"),
     swap("max-batch-negative", "max_batch_size: 8", f"max_batch_size: -1 {HERE}", base=FREE, make=s.python),
     # Tensors
-    swap("tensor-name-missing", '  name: "y"\n', "", base=FREE.replace("output {", f"output {{ {HERE}"), make=s.python),
+    swap(
+        "tensor-name-missing",
+        '  name: "y"\n',
+        "",
+        base=FREE.replace("output {", f"output {{ {HERE}"),
+        make=s.python,
+    ),
     added(
         "tensor-name-twice",
         f'output {{\n  name: "y" {HERE}\n  data_type: TYPE_FP32\n  dims: [3]\n}}\n',
@@ -234,7 +263,9 @@ CASES = [
         base=PLAIN.replace("input {", f"input {{ {HERE}"),
     ),
     swap("tensor-dims-missing", "  dims: [2]\n", "", base=PLAIN.replace("input {", f"input {{ {HERE}")),
-    swap("tensor-dim-invalid", "  dims: [2]", f"  dims: [\n    2,\n    0 {HERE}\n  ]", base=FREE, make=s.python),
+    swap(
+        "tensor-dim-invalid", "  dims: [2]", f"  dims: [\n    2,\n    0 {HERE}\n  ]", base=FREE, make=s.python
+    ),
     swap("tensor-dim-invalid", "  dims: [2]", f"  dims: 2\n  dims: -3 {HERE}\n", base=FREE, make=s.python),
     swap(
         "reshape-size",
@@ -283,7 +314,13 @@ CASES = [
         base=FREE,
         make=s.python,
     ),
-    swap("shape-tensor", "  dims: [2]", f"  dims: [2]\n  is_shape_tensor: true {HERE}", base=FREE, make=s.python),
+    swap(
+        "shape-tensor",
+        "  dims: [2]",
+        f"  dims: [2]\n  is_shape_tensor: true {HERE}",
+        base=FREE,
+        make=s.python,
+    ),
     swap(
         "non-linear-format",
         "  dims: [3]",
@@ -347,9 +384,16 @@ CASES = [
         base=UNBATCHED,
         make=fixed,
     ),
-    added("preferred-size-large", f"dynamic_batching {{\n  preferred_batch_size: [\n4,\n16 {HERE}\n]\n}}\n",
-          "dynamic_batching {\n  preferred_batch_size: [4, 8]\n}\n"),
-    added("preferred-size-invalid", f"dynamic_batching {{\n  preferred_batch_size: 0 {HERE}\n}}\n", "dynamic_batching { }\n"),
+    added(
+        "preferred-size-large",
+        f"dynamic_batching {{\n  preferred_batch_size: [\n4,\n16 {HERE}\n]\n}}\n",
+        "dynamic_batching {\n  preferred_batch_size: [4, 8]\n}\n",
+    ),
+    added(
+        "preferred-size-invalid",
+        f"dynamic_batching {{\n  preferred_batch_size: 0 {HERE}\n}}\n",
+        "dynamic_batching { }\n",
+    ),
     swap("priority-default", "default_priority_level: 1", f"default_priority_level: 3 {HERE}", base=BATCHED),
     swap(
         "priority-policy",
@@ -359,7 +403,12 @@ CASES = [
         "  priority_levels: 2\n  priority_queue_policy { key: 1 value { max_queue_size: 4 } }\n",
         base=BATCHED,
     ),
-    swap("ordering-priorities", "  priority_levels: 2\n", f"  priority_levels: 2\n  preserve_ordering: true {HERE}\n", base=BATCHED),
+    swap(
+        "ordering-priorities",
+        "  priority_levels: 2\n",
+        f"  priority_levels: 2\n  preserve_ordering: true {HERE}\n",
+        base=BATCHED,
+    ),
     added(
         "ordering-delay",
         "dynamic_batching {\n  preserve_ordering: true\n  default_queue_policy {\n"
@@ -383,7 +432,13 @@ CASES = [
     ),
     added("decoupled-backend", f"model_transaction_policy {{ decoupled: true }} {HERE}\n"),
     swap("control-tensor-twice", '    name: "id"', f'    name: "start" {HERE}', base=SEQUENCE, make=s.python),
-    swap("control-name-missing", '    name: "id"\n', "", base=SEQUENCE.replace('  }\n  control_input {', f'  }}\n  control_input {{ {HERE}'), make=s.python),
+    swap(
+        "control-name-missing",
+        '    name: "id"\n',
+        "",
+        base=SEQUENCE.replace("  }\n  control_input {", f"  }}\n  control_input {{ {HERE}"),
+        make=s.python,
+    ),
     swap(
         "control-kind-twice",
         "kind: CONTROL_SEQUENCE_CORRID\n      data_type: TYPE_UINT64",
@@ -391,9 +446,27 @@ CASES = [
         base=SEQUENCE,
         make=s.python,
     ),
-    swap("control-pair", "int32_false_true: [0, 1]", f"int32_false_true: [1] {HERE}", base=SEQUENCE, make=s.python),
-    swap("control-corrid", "data_type: TYPE_UINT64", f"data_type: TYPE_FP32 {HERE}", base=SEQUENCE, make=s.python),
-    swap("sequence-preferred-size", "preferred_batch_size: 4", f"preferred_batch_size: 9 {HERE}", base=SEQUENCE, make=s.python),
+    swap(
+        "control-pair",
+        "int32_false_true: [0, 1]",
+        f"int32_false_true: [1] {HERE}",
+        base=SEQUENCE,
+        make=s.python,
+    ),
+    swap(
+        "control-corrid",
+        "data_type: TYPE_UINT64",
+        f"data_type: TYPE_FP32 {HERE}",
+        base=SEQUENCE,
+        make=s.python,
+    ),
+    swap(
+        "sequence-preferred-size",
+        "preferred_batch_size: 4",
+        f"preferred_batch_size: 9 {HERE}",
+        base=SEQUENCE,
+        make=s.python,
+    ),
     added(
         "slot-utilization",
         f"sequence_batching {{\n  direct {{\n    minimum_slot_utilization: 1.5 {HERE}\n  }}\n}}\n",
@@ -403,14 +476,16 @@ CASES = [
     ),
     added(
         "state-backend",
-        'sequence_batching {\n  state { ' + HERE + '\n input_name: "a" output_name: "b" data_type: TYPE_FP32 dims: 1\n  }\n}\n',
+        "sequence_batching {\n  state { "
+        + HERE
+        + '\n input_name: "a" output_name: "b" data_type: TYPE_FP32 dims: 1\n  }\n}\n',
         "sequence_batching { }\n",
         base=FREE,
         make=s.python,
     ),
     added(
         "state-file-missing",
-        "sequence_batching { state { input_name: \"x\" output_name: \"y\" data_type: TYPE_FP32 dims: 2\n"
+        'sequence_batching { state { input_name: "x" output_name: "y" data_type: TYPE_FP32 dims: 2\n'
         f'initial_state {{ name: "s" data_type: TYPE_FP32 dims: 2\ndata_file: "zeros" {HERE}\n}} }} }}\n',
         base=PLAIN.replace("onnxruntime", "tensorrt"),
         make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"plan"},
@@ -427,15 +502,32 @@ CASES = [
         'model_repository_agents { agents { name: "checksum" } }\n',
     ),
     # Instances and settings
-    added("instance-cpu-gpus", f"instance_group {{\n  kind: KIND_CPU\n  gpus: [0] {HERE}\n}}\n", "instance_group { kind: KIND_GPU gpus: [0] }\n"),
-    added("instance-profile", f'instance_group {{\n  profile: "0" {HERE}\n}}\n', "instance_group { count: 1 }\n"),
+    added(
+        "instance-cpu-gpus",
+        f"instance_group {{\n  kind: KIND_CPU\n  gpus: [0] {HERE}\n}}\n",
+        "instance_group { kind: KIND_GPU gpus: [0] }\n",
+    ),
+    added(
+        "instance-profile", f'instance_group {{\n  profile: "0" {HERE}\n}}\n', "instance_group { count: 1 }\n"
+    ),
     added("instance-count", f"instance_group {{\n  count: 0 {HERE}\n}}\n", "instance_group { count: 2 }\n"),
-    added("instance-tensorrt-cpu", f"instance_group {{\n  kind: KIND_CPU {HERE}\n}}\n", "instance_group { kind: KIND_GPU }\n",
-          base=PLAIN.replace("onnxruntime", "tensorrt"), make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"p"}),
+    added(
+        "instance-tensorrt-cpu",
+        f"instance_group {{\n  kind: KIND_CPU {HERE}\n}}\n",
+        "instance_group { kind: KIND_GPU }\n",
+        base=PLAIN.replace("onnxruntime", "tensorrt"),
+        make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"p"},
+    ),
     same(
         "instance-gpu-unused",
-        s.onnx(PLAIN + f"instance_group {{ kind: KIND_GPU }} {HERE}\n", s.graph(ml=3, nodes=(("ai.onnx.ml", "TreeEnsembleClassifier"),))),
-        s.onnx(PLAIN + "instance_group { kind: KIND_CPU }\n", s.graph(ml=3, nodes=(("ai.onnx.ml", "TreeEnsembleClassifier"),))),
+        s.onnx(
+            PLAIN + f"instance_group {{ kind: KIND_GPU }} {HERE}\n",
+            s.graph(ml=3, nodes=(("ai.onnx.ml", "TreeEnsembleClassifier"),)),
+        ),
+        s.onnx(
+            PLAIN + "instance_group { kind: KIND_CPU }\n",
+            s.graph(ml=3, nodes=(("ai.onnx.ml", "TreeEnsembleClassifier"),)),
+        ),
     ),
     added(
         "accelerator-unknown",
@@ -470,12 +562,35 @@ CASES = [
     ),
     # Versions
     same("version-none", {"m/config.pbtxt": PLAIN}, s.onnx(), ("m/config.pbtxt", 1)),
-    added("version-none", f"version_policy {{ latest {{ num_versions: 0 }} }} {HERE}\n", "version_policy { latest { num_versions: 1 } }\n"),
-    added("version-missing", f"version_policy {{ specific {{ versions: [\n1,\n3 {HERE}\n] }} }}\n", "version_policy { specific { versions: 1 } }\n"),
-    same("version-leading-zero", s.onnx() | {"m/02/model.onnx": s.graph()}, s.onnx() | {"m/2/model.onnx": s.graph()}, "m/02"),
-    same("version-not-number", s.onnx() | {"m/old/model.onnx": s.graph()}, s.onnx() | {"m/docs/readme.md": "x"}, "m/old"),
+    added(
+        "version-none",
+        f"version_policy {{ latest {{ num_versions: 0 }} }} {HERE}\n",
+        "version_policy { latest { num_versions: 1 } }\n",
+    ),
+    added(
+        "version-missing",
+        f"version_policy {{ specific {{ versions: [\n1,\n3 {HERE}\n] }} }}\n",
+        "version_policy { specific { versions: 1 } }\n",
+    ),
+    same(
+        "version-leading-zero",
+        s.onnx() | {"m/02/model.onnx": s.graph()},
+        s.onnx() | {"m/2/model.onnx": s.graph()},
+        "m/02",
+    ),
+    same(
+        "version-not-number",
+        s.onnx() | {"m/old/model.onnx": s.graph()},
+        s.onnx() | {"m/docs/readme.md": "x"},
+        "m/old",
+    ),
     same("version-number-prefix", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
-    same("version-empty", s.onnx(version="2") | {"m/1": None}, s.onnx(version="2") | {"m/1/model.onnx": s.graph()}, "m/1"),
+    same(
+        "version-empty",
+        s.onnx(version="2") | {"m/1": None},
+        s.onnx(version="2") | {"m/1/model.onnx": s.graph()},
+        "m/1",
+    ),
     same(
         "versions-differ",
         s.onnx(version="2") | {"m/1/model.onnx": s.graph((("x", "FLOAT", ("batch", 5)),))},
@@ -490,7 +605,9 @@ CASES = [
         s.onnx(PLAIN + f'default_model_filename: "net.onnx" {HERE}\n'),
         s.onnx(PLAIN + 'default_model_filename: "net.onnx"\n') | {"m/1/net.onnx": s.graph()},
     ),
-    same("model-file-misplaced", {"m/config.pbtxt": PLAIN, "m/model.onnx": s.graph()}, s.onnx(), "m/model.onnx"),
+    same(
+        "model-file-misplaced", {"m/config.pbtxt": PLAIN, "m/model.onnx": s.graph()}, s.onnx(), "m/model.onnx"
+    ),
     same("model-file-empty", {"m/config.pbtxt": PLAIN, "m/1/model.onnx": b""}, s.onnx(), "m/1/model.onnx"),
     added("model-file-path", f'default_model_filename: "../model.onnx" {HERE}\n'),
     same(
@@ -503,11 +620,30 @@ CASES = [
     # ONNX
     same("onnx-invalid", s.onnx(model=b"this is no model"), s.onnx(), "m/1/model.onnx"),
     same("onnx-truncated", s.onnx(model=s.graph()[:-20]), s.onnx(), "m/1/model.onnx"),
-    same("onnx-opset-newer", s.onnx(model=s.graph(opset=22)), s.onnx(model=s.graph(opset=21)), "m/1/model.onnx", "24.10"),
-    same("onnx-opset-newer", s.onnx(model=s.graph(ml=4)), s.onnx(model=s.graph(ml=3)), "m/1/model.onnx", "23.10"),
-    same("onnx-ir-newer", s.onnx(model=s.graph(ir=11)), s.onnx(model=s.graph(ir=10)), "m/1/model.onnx", "24.10"),
+    same(
+        "onnx-opset-newer",
+        s.onnx(model=s.graph(opset=22)),
+        s.onnx(model=s.graph(opset=21)),
+        "m/1/model.onnx",
+        "24.10",
+    ),
+    same(
+        "onnx-opset-newer",
+        s.onnx(model=s.graph(ml=4)),
+        s.onnx(model=s.graph(ml=3)),
+        "m/1/model.onnx",
+        "23.10",
+    ),
+    same(
+        "onnx-ir-newer", s.onnx(model=s.graph(ir=11)), s.onnx(model=s.graph(ir=10)), "m/1/model.onnx", "24.10"
+    ),
     same("onnx-opset-old", s.onnx(model=s.graph(opset=6)), s.onnx(model=s.graph(opset=7)), "m/1/model.onnx"),
-    same("onnx-domain-unknown", s.onnx(model=s.graph(nodes=(("my.ops", "Twist"),))), s.onnx(model=s.graph(nodes=(("com.microsoft", "Gelu"),))), "m/1/model.onnx"),
+    same(
+        "onnx-domain-unknown",
+        s.onnx(model=s.graph(nodes=(("my.ops", "Twist"),))),
+        s.onnx(model=s.graph(nodes=(("com.microsoft", "Gelu"),))),
+        "m/1/model.onnx",
+    ),
     same(
         "onnx-not-tensor",
         s.onnx(model=s.graph(outputs=(("y", "FLOAT", ("batch", 3)), ("p", "SEQUENCE", None)))),
@@ -522,13 +658,19 @@ CASES = [
     ),
     same(
         "onnx-bf16",
-        s.onnx(PLAIN.replace("TYPE_FP32\n  dims: [3]", "TYPE_BF16\n  dims: [3]"), s.graph(outputs=(("y", "BFLOAT16", ("batch", 3)),))),
+        s.onnx(
+            PLAIN.replace("TYPE_FP32\n  dims: [3]", "TYPE_BF16\n  dims: [3]"),
+            s.graph(outputs=(("y", "BFLOAT16", ("batch", 3)),)),
+        ),
         s.onnx(),
         "m/1/model.onnx",
     ),
     same(
         "onnx-input-count",
-        s.onnx(PLAIN.replace("input {", f"input {{ {HERE}"), s.graph((("x", "FLOAT", ("batch", 2)), ("u", "FLOAT", ("batch", 1))))),
+        s.onnx(
+            PLAIN.replace("input {", f"input {{ {HERE}"),
+            s.graph((("x", "FLOAT", ("batch", 2)), ("u", "FLOAT", ("batch", 1)))),
+        ),
         s.onnx(),
     ),
     swap("onnx-input-unknown", '  name: "x"', f'  name: "X" {HERE}'),
@@ -540,8 +682,14 @@ CASES = [
     swap("onnx-output-dims", "  dims: [3]", f"  dims: [-1] {HERE}"),
     same(
         "onnx-output-dims-unsure",
-        s.onnx(PLAIN.replace("  dims: [3]", f"  dims: [3] {HERE}"), s.graph(outputs=(("y", "FLOAT", ("batch", "width")),))),
-        s.onnx(PLAIN.replace("  dims: [3]", "  dims: [-1]"), s.graph(outputs=(("y", "FLOAT", ("batch", "width")),))),
+        s.onnx(
+            PLAIN.replace("  dims: [3]", f"  dims: [3] {HERE}"),
+            s.graph(outputs=(("y", "FLOAT", ("batch", "width")),)),
+        ),
+        s.onnx(
+            PLAIN.replace("  dims: [3]", "  dims: [-1]"),
+            s.graph(outputs=(("y", "FLOAT", ("batch", "width")),)),
+        ),
     ),
     same(
         "onnx-not-batchable",
@@ -550,7 +698,10 @@ CASES = [
     ),
     same(
         "onnx-scalar-dims",
-        s.onnx(UNBATCHED.replace("[4, 3]", f"[3] {HERE}\n"), s.graph((("x", "FLOAT", (4, 2)),), (("y", "FLOAT", ()),))),
+        s.onnx(
+            UNBATCHED.replace("[4, 3]", f"[3] {HERE}\n"),
+            s.graph((("x", "FLOAT", (4, 2)),), (("y", "FLOAT", ()),)),
+        ),
         s.onnx(UNBATCHED.replace("[4, 3]", "[1]"), s.graph((("x", "FLOAT", (4, 2)),), (("y", "FLOAT", ()),))),
     ),
     same(
@@ -577,13 +728,33 @@ CASES = [
         s.onnx(ONNX_FREE, FIXED),
     ),
     same("external-missing", external(), external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
-    same("external-short", external() | {"m/1/weights.bin": b"1234"}, external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
-    same("external-absolute", external("/etc/passwd"), external() | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
-    same("external-escapes", external("../../n/1/weights.bin") | {"m/1/a": b"1"}, external("./weights.bin") | {"m/1/weights.bin": b"12345678"}, "m/1/model.onnx"),
+    same(
+        "external-short",
+        external() | {"m/1/weights.bin": b"1234"},
+        external() | {"m/1/weights.bin": b"12345678"},
+        "m/1/model.onnx",
+    ),
+    same(
+        "external-absolute",
+        external("/etc/passwd"),
+        external() | {"m/1/weights.bin": b"12345678"},
+        "m/1/model.onnx",
+    ),
+    same(
+        "external-escapes",
+        external("../../n/1/weights.bin") | {"m/1/a": b"1"},
+        external("./weights.bin") | {"m/1/weights.bin": b"12345678"},
+        "m/1/model.onnx",
+    ),
     # TensorRT
     swap("cc-key-invalid", 'key: "8.6"', f'key: "sm86" {HERE}', base=PLAN, make=plan),
     swap("cc-file-missing", 'value: "sm86.plan"', f'value: "sm89.plan" {HERE}', base=PLAN, make=plan),
-    same("cc-fallback", plan(PLAN.replace("cc_model_filenames {", f"cc_model_filenames {{ {HERE}")) | {"m/1/model.plan": b"p"}, plan()),
+    same(
+        "cc-fallback",
+        plan(PLAN.replace("cc_model_filenames {", f"cc_model_filenames {{ {HERE}"))
+        | {"m/1/model.plan": b"p"},
+        plan(),
+    ),
     added(
         "cc-without-gpu",
         f'cc_model_filenames {{ key: "8.6" value: "model.onnx" }} {HERE}\ninstance_group {{ kind: KIND_CPU }}\n',
@@ -592,7 +763,12 @@ CASES = [
     # PyTorch
     same("torch-not-archive", torch(file=b"\x80\x02pickled"), torch(), "m/1/model.pt"),
     same("torch-not-archive", torch(file=SCRIPT[:-30]), torch(), "m/1/model.pt"),
-    same("torch-not-script", torch(file=s.zipped("m/data.pkl", "m/data/0", "m/version")), torch(), "m/1/model.pt"),
+    same(
+        "torch-not-script",
+        torch(file=s.zipped("m/data.pkl", "m/data/0", "m/version")),
+        torch(),
+        "m/1/model.pt",
+    ),
     same("torch-outputs-missing", torch(TORCH.partition("output {")[0]), torch(), ("m/config.pbtxt", 1)),
     swap(
         "torch-names-mixed",
@@ -605,8 +781,18 @@ CASES = [
     swap("torch-index", '"INPUT__0"', f'"INPUT__1" {HERE}', base=TORCH, make=torch),
     # Python
     same("python-syntax", s.python(source=s.PYTHON + f"def broken( {HERE}\n"), s.python(), target="24.10"),
-    same("python-class-missing", s.python(source="class Model:\n    pass\n"), s.python(), ("m/1/model.py", 1)),
-    same("python-execute-missing", s.python(source=s.PYTHON.replace("def execute", "def run").replace("TritonPythonModel:", f"TritonPythonModel: {HERE}")), s.python()),
+    same(
+        "python-class-missing", s.python(source="class Model:\n    pass\n"), s.python(), ("m/1/model.py", 1)
+    ),
+    same(
+        "python-execute-missing",
+        s.python(
+            source=s.PYTHON.replace("def execute", "def run").replace(
+                "TritonPythonModel:", f"TritonPythonModel: {HERE}"
+            )
+        ),
+        s.python(),
+    ),
     same(
         "python-execute-arguments",
         s.python(source=s.PYTHON.replace("(self, requests):", f"(self): {HERE}")),
@@ -614,22 +800,47 @@ CASES = [
     ),
     same("python-tensors-missing", s.python('backend: "python"\n'), s.python(), ("m/config.pbtxt", 1)),
     # Ensembles
-    swap("ensemble-platform", 'platform: "ensemble"', f'platform: "ensemble"\nbackend: "python" {HERE}', base=ENSEMBLE, make=ensemble),
-    same("ensemble-scheduling-missing", {"m/config.pbtxt": f'platform: "ensemble" {HERE}\n', "m/1": None} | MEMBERS, ensemble()),
-    swap("ensemble-field", "max_batch_size: 8", f"max_batch_size: 8\ninstance_group {{ count: 1 }} {HERE}", base=ENSEMBLE, make=ensemble),
+    swap(
+        "ensemble-platform",
+        'platform: "ensemble"',
+        f'platform: "ensemble"\nbackend: "python" {HERE}',
+        base=ENSEMBLE,
+        make=ensemble,
+    ),
+    same(
+        "ensemble-scheduling-missing",
+        {"m/config.pbtxt": f'platform: "ensemble" {HERE}\n', "m/1": None} | MEMBERS,
+        ensemble(),
+    ),
+    swap(
+        "ensemble-field",
+        "max_batch_size: 8",
+        f"max_batch_size: 8\ninstance_group {{ count: 1 }} {HERE}",
+        base=ENSEMBLE,
+        make=ensemble,
+    ),
     same(
         "ensemble-step-missing",
         ensemble(ENSEMBLE.partition("ensemble_scheduling")[0] + f"ensemble_scheduling {{ }} {HERE}\n"),
         ensemble(),
     ),
     swap(
+        "ensemble-map-missing",
+        '    output_map {\n      key: "y"\n      value: "score"\n    }\n',
+        "",
+        base=ENSEMBLE.replace('  step {\n    model_name: "b"', f'  step {{ {HERE}\n    model_name: "b"'),
+        make=ensemble,
+    ),
+    swap(
         "ensemble-output-twice",
         'value: "score"',
         f'value: "score"\n    }}\n    output_map {{\n      key: "z"\n      value: "middle" {HERE}',
         base=ENSEMBLE,
-        make=lambda c: {"m/config.pbtxt": c, "m/1": None}
-        | s.python(MEMBER, name="a")
-        | s.python(MEMBER + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }\n', name="b"),
+        make=lambda c: (
+            {"m/config.pbtxt": c, "m/1": None}
+            | s.python(MEMBER, name="a")
+            | s.python(MEMBER + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }\n', name="b")
+        ),
     ),
     swap(
         "ensemble-input-unused",
@@ -650,11 +861,15 @@ CASES = [
         'value: "score"',
         f'value: "score"\n    }}\n    output_map {{\n      key: "z"\n      value: "left over" {HERE}',
         base=ENSEMBLE,
-        make=lambda c: {"m/config.pbtxt": c, "m/1": None}
-        | s.python(MEMBER, name="a")
-        | s.python(MEMBER + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }\n', name="b"),
+        make=lambda c: (
+            {"m/config.pbtxt": c, "m/1": None}
+            | s.python(MEMBER, name="a")
+            | s.python(MEMBER + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }\n', name="b")
+        ),
     ),
-    swap("ensemble-model-unknown", 'model_name: "b"', f'model_name: "c" {HERE}', base=ENSEMBLE, make=ensemble),
+    swap(
+        "ensemble-model-unknown", 'model_name: "b"', f'model_name: "c" {HERE}', base=ENSEMBLE, make=ensemble
+    ),
     swap(
         "ensemble-version-missing",
         'model_name: "b"\n    model_version: -1',
@@ -663,7 +878,13 @@ CASES = [
         base=ENSEMBLE,
         make=ensemble,
     ),
-    swap("ensemble-member-output", 'key: "y"\n      value: "middle"', f'key: "yy" {HERE}\n      value: "middle"', base=ENSEMBLE, make=ensemble),
+    swap(
+        "ensemble-member-output",
+        'key: "y"\n      value: "middle"',
+        f'key: "yy" {HERE}\n      value: "middle"',
+        base=ENSEMBLE,
+        make=ensemble,
+    ),
     swap(
         "ensemble-batch",
         "max_batch_size: 8",
@@ -681,10 +902,12 @@ CASES = [
     same(
         "ensemble-cycle",
         ensemble(
-            ENSEMBLE.replace("  step {\n    model_name: \"a\"", f'  step {{ {HERE}\n    model_name: "a"').replace(
+            ENSEMBLE.replace('  step {\n    model_name: "a"', f'  step {{ {HERE}\n    model_name: "a"')
+            .replace(
                 'key: "x"\n      value: "raw"',
                 'key: "x"\n      value: "raw"\n    }\n    input_map {\n      key: "back"\n      value: "again"',
-            ).replace(
+            )
+            .replace(
                 'key: "y"\n      value: "score"',
                 'key: "y"\n      value: "score"\n    }\n    output_map {\n      key: "z"\n      value: "again"',
             )
@@ -695,26 +918,56 @@ CASES = [
     ),
     same(
         "ensemble-type",
-        ensemble(ENSEMBLE.replace('value: "middle"\n    }\n    output_map {\n      key: "y"\n      value: "score"', f'value: "middle" {HERE}\n    }}\n    output_map {{\n      key: "y"\n      value: "score"'))
+        ensemble(
+            ENSEMBLE.replace(
+                'value: "middle"\n    }\n    output_map {\n      key: "y"\n      value: "score"',
+                f'value: "middle" {HERE}\n    }}\n    output_map {{\n      key: "y"\n      value: "score"',
+            )
+        )
         | s.python(MEMBER.replace("TYPE_FP32", "TYPE_INT64", 1), name="b"),
         ensemble(),
     ),
     same(
         "ensemble-shape",
-        ensemble(ENSEMBLE.replace('value: "middle"\n    }\n    output_map {\n      key: "y"\n      value: "score"', f'value: "middle" {HERE}\n    }}\n    output_map {{\n      key: "y"\n      value: "score"'))
+        ensemble(
+            ENSEMBLE.replace(
+                'value: "middle"\n    }\n    output_map {\n      key: "y"\n      value: "score"',
+                f'value: "middle" {HERE}\n    }}\n    output_map {{\n      key: "y"\n      value: "score"',
+            )
+        )
         | s.python(MEMBER.replace("[2]", "[5]", 1), name="b"),
         ensemble() | s.python(MEMBER.replace("[2]", "[-1]", 1), name="b"),
     ),
     same(
         "ensemble-member-unmapped",
-        ensemble(ENSEMBLE.replace('"a"\n    model_version: -1\n    input_map {', f'"a"\n    model_version: -1\n    input_map {{ {HERE}'))
+        ensemble(
+            ENSEMBLE.replace(
+                '"a"\n    model_version: -1\n    input_map {',
+                f'"a"\n    model_version: -1\n    input_map {{ {HERE}',
+            )
+        )
         | s.python(MEMBER + 'input { name: "u" data_type: TYPE_FP32 dims: 1 }\n', name="a"),
-        ensemble() | s.python(MEMBER + 'input { name: "u" data_type: TYPE_FP32 dims: 1 optional: true }\n', name="a"),
+        ensemble()
+        | s.python(MEMBER + 'input { name: "u" data_type: TYPE_FP32 dims: 1 optional: true }\n', name="a"),
     ),
     # Warm-up and labels
-    swap("warmup-file-missing", 'input_data_file: "row"', f'input_data_file: "raw" {HERE}', base=WARM, make=warm),
-    same("warmup-file-short", s.onnx(WARM.replace('"row"', f'"row" {HERE}\n')) | {"m/warmup/row": b"1234"}, warm()),
-    same("warmup-file-long", s.onnx(WARM.replace('"row"', f'"row" {HERE}\n')) | {"m/warmup/row": b"123456789012"}, warm()),
+    swap(
+        "warmup-file-missing",
+        'input_data_file: "row"',
+        f'input_data_file: "raw" {HERE}',
+        base=WARM,
+        make=warm,
+    ),
+    same(
+        "warmup-file-short",
+        s.onnx(WARM.replace('"row"', f'"row" {HERE}\n')) | {"m/warmup/row": b"1234"},
+        warm(),
+    ),
+    same(
+        "warmup-file-long",
+        s.onnx(WARM.replace('"row"', f'"row" {HERE}\n')) | {"m/warmup/row": b"123456789012"},
+        warm(),
+    ),
     *(
         same(
             "warmup-text",
@@ -730,39 +983,88 @@ CASES = [
         s.onnx(WARM.replace("      dims: 2", f"      dims: [1, 2] {HERE}")) | ROW,
         warm(),
     ),
-    swap("warmup-type", "      data_type: TYPE_FP32", f"      data_type: TYPE_INT32 {HERE}", base=WARM, make=warm),
-    swap("warmup-data-missing", '      input_data_file: "row"\n', "", base=WARM.replace("    value {", f"    value {{ {HERE}"), make=warm),
+    swap(
+        "warmup-type",
+        "      data_type: TYPE_FP32",
+        f"      data_type: TYPE_INT32 {HERE}",
+        base=WARM,
+        make=warm,
+    ),
+    swap(
+        "warmup-data-missing",
+        '      input_data_file: "row"\n',
+        "",
+        base=WARM.replace("    value {", f"    value {{ {HERE}"),
+        make=warm,
+    ),
     same(
         "warmup-input-missing",
-        s.python((WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 }\n').replace("onnxruntime", "python").replace("model_warmup {", f"model_warmup {{ {HERE}"))
+        s.python(
+            (WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 }\n')
+            .replace("onnxruntime", "python")
+            .replace("model_warmup {", f"model_warmup {{ {HERE}")
+        )
         | ROW,
-        s.python((WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 optional: true }\n').replace("onnxruntime", "python"))
+        s.python(
+            (WARM + 'input { name: "u" data_type: TYPE_FP32 dims: 1 optional: true }\n').replace(
+                "onnxruntime", "python"
+            )
+        )
         | ROW,
     ),
     same(
         "warmup-input-unknown",
-        warm(WARM + f'model_warmup {{\n  name: "v" batch_size: 1\n  inputs {{ key: "x" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }}\n  inputs {{ key: "u" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }} {HERE}\n}}\n'),
+        warm(
+            WARM
+            + f'model_warmup {{\n  name: "v" batch_size: 1\n  inputs {{ key: "x" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }}\n  inputs {{ key: "u" value {{ data_type: TYPE_FP32 dims: 2 zero_data: true }} }} {HERE}\n}}\n'
+        ),
         warm(),
     ),
     swap("warmup-batch-large", "  batch_size: 8\n", f"  batch_size: 9 {HERE}\n", base=WARM, make=warm),
     swap("warmup-batch-zero", "  batch_size: 8\n", f"  batch_size: 0 {HERE}\n", base=WARM, make=warm),
-    swap("warmup-random-floats", '      input_data_file: "row"', f"      random_data: true {HERE}", "      zero_data: true", base=WARM, make=warm),
+    swap(
+        "warmup-random-floats",
+        '      input_data_file: "row"',
+        f"      random_data: true {HERE}",
+        "      zero_data: true",
+        base=WARM,
+        make=warm,
+    ),
     same(
         "warmup-random-integers",
-        s.python(WARM.replace("onnxruntime", "python").replace("FP32", "INT64").replace('      input_data_file: "row"', f"      random_data: true {HERE}")),
-        s.python(WARM.replace("onnxruntime", "python").replace("FP32", "INT64").replace('      input_data_file: "row"', "      zero_data: true")),
+        s.python(
+            WARM.replace("onnxruntime", "python")
+            .replace("FP32", "INT64")
+            .replace('      input_data_file: "row"', f"      random_data: true {HERE}")
+        ),
+        s.python(
+            WARM.replace("onnxruntime", "python")
+            .replace("FP32", "INT64")
+            .replace('      input_data_file: "row"', "      zero_data: true")
+        ),
     ),
     swap("label-file-missing", '"labels.txt"', f'"classes.txt" {HERE}\n', base=LABELLED, make=labelled),
-    same("label-count", labelled(LABELLED.replace('"labels.txt"', f'"labels.txt" {HERE}\n'), "a\nb\n"), labelled()),
+    same(
+        "label-count",
+        labelled(LABELLED.replace('"labels.txt"', f'"labels.txt" {HERE}\n'), "a\nb\n"),
+        labelled(),
+    ),
     same("label-line-empty", labelled(labels="a\n\nc\n"), labelled(), ("m/labels.txt", 2)),
     # Layout
     same("file-empty", s.onnx() | {"m/notes.txt": b""}, s.onnx() | {"m/notes.txt": b"x"}, "m/notes.txt"),
     same("dot-file", s.onnx() | {"m/1/.DS_Store": b"x"}, s.onnx(), "m/1/.DS_Store"),
-    same("name-unsafe", s.onnx() | {"m/read me.txt": b"x"}, s.onnx() | {"m/read_me.txt": b"x"}, "m/read me.txt"),
+    same(
+        "name-unsafe", s.onnx() | {"m/read me.txt": b"x"}, s.onnx() | {"m/read_me.txt": b"x"}, "m/read me.txt"
+    ),
     same("name-unsafe", s.onnx() | {"m/-rf": b"x"}, s.onnx(), "m/-rf"),
-    same("name-case-clash", s.onnx() | {"m/A.txt": b"x", "m/a.txt": b"x"}, s.onnx() | {"m/a.txt": b"x"}, "m/a.txt"),
+    same(
+        "name-case-clash",
+        s.onnx() | {"m/A.txt": b"x", "m/a.txt": b"x"},
+        s.onnx() | {"m/a.txt": b"x"},
+        "m/a.txt",
+    ),
     same("repository-nested", {f"all/{k}": v for k, v in s.onnx().items()}, s.onnx(), "all"),
-]  # fmt: skip
+]
 
 
 def _id(case):

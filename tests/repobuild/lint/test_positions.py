@@ -242,5 +242,3 @@ def test_a_deep_nesting_is_no_recursion():
     deep = scan("a {" * 50_000 + "}" * 50_000)
     assert not deep.complete
     assert len(deep.places) <= 102
-
-

@@ -147,13 +147,18 @@ input { name: "pixels" data_type: TYPE_FP32 dims: [ 3, -1, -1 ] }
 output { name: "OUTPUT__0" data_type: TYPE_FP32 dims: 10 }
 """
 DECOUPLED = ADD_SUB.replace("add_sub", "tokens") + "model_transaction_policy { decoupled: true }\n"
-SELF_COMPLETING = s.PYTHON + """
+SELF_COMPLETING = (
+    s.PYTHON
+    + """
     @staticmethod
     def auto_complete_config(config):
         return config
 """
+)
 VERSIONS = s.PLAIN + "version_policy: { specific { versions: [ 1, 3 ] } }\n"
-PRIORITIES = s.PLAIN + """dynamic_batching {
+PRIORITIES = (
+    s.PLAIN
+    + """dynamic_batching {
   priority_levels: 3
   default_priority_level: 2
   default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 1000 allow_timeout_override: true max_queue_size: 100 }
@@ -161,6 +166,7 @@ PRIORITIES = s.PLAIN + """dynamic_batching {
 }
 response_cache { enable: true }
 """
+)
 GRAPHS = {
     "densenet": s.graph((("data_0", "FLOAT", (1, 3, 224, 224)),), (("fc6_1", "FLOAT", (1, 1000, 1, 1)),)),
     "strings": s.graph((("text", "STRING", ("batch", 1)),), (("y", "INT64", ("batch", 1)),)),
@@ -172,7 +178,9 @@ GRAPHS = {
     "scalar": s.graph((("x", "FLOAT", ("batch",)),), (("y", "FLOAT", ("batch",)),)),
     "open": s.graph((("x", "FLOAT", ("batch", "width")),), (("y", "FLOAT", ("batch", 3)),)),
     "optional": s.graph(
-        (("x", "FLOAT", (4, 2)),), (("y", "FLOAT", (4, 3)),), ghosts=(("gain", "FLOAT", (1,)),),
+        (("x", "FLOAT", (4, 2)),),
+        (("y", "FLOAT", (4, 3)),),
+        ghosts=(("gain", "FLOAT", (1,)),),
         initial=(("gain", "FLOAT", (1,), 1),),
     ),
 }
@@ -217,7 +225,8 @@ RIGHT = {
         "m/config.pbtxt": s.PLAIN,
         "m/1/model.onnx": s.graph(),
         "m/1/t4.plan": b"plan",
-        "m/configs/t4.pbtxt": s.PLAIN.replace("onnxruntime", "tensorrt") + 'default_model_filename: "t4.plan"\n',
+        "m/configs/t4.pbtxt": s.PLAIN.replace("onnxruntime", "tensorrt")
+        + 'default_model_filename: "t4.plan"\n',
     },
     "text": {
         "m/config.pbtxt": STRINGS,
@@ -236,7 +245,10 @@ RIGHT = {
         "m/config.pbtxt": UNBATCHED + 'input { name: "gain" data_type: TYPE_FP32 dims: 1 optional: true }\n',
         "m/1/model.onnx": GRAPHS["optional"],
     },
-    "an initialiser that requests do not set": {"m/config.pbtxt": UNBATCHED, "m/1/model.onnx": GRAPHS["optional"]},
+    "an initialiser that requests do not set": {
+        "m/config.pbtxt": UNBATCHED,
+        "m/1/model.onnx": GRAPHS["optional"],
+    },
     "TorchScript": {"m/config.pbtxt": TORCH, "m/1/model.pt": s.zipped("x/code/a.py", "x/constants.pkl")},
     "TorchScript by argument names": {
         "m/config.pbtxt": FORWARD,
@@ -255,11 +267,12 @@ RIGHT = {
         "m/1/model.onnx/w.bin": bytes(12),
     },
     "a backend of NVIDIA's": {
-        "m/config.pbtxt": s.PLAIN.replace("onnxruntime", "fil") + 'parameters { key: "model_type" value { string_value: "xgboost_json" } }\n',
+        "m/config.pbtxt": s.PLAIN.replace("onnxruntime", "fil")
+        + 'parameters { key: "model_type" value { string_value: "xgboost_json" } }\n',
         "m/1/xgboost.json": "{}",
     },
     "a file beside the models": {"README.md": "x", **s.onnx()},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("files", RIGHT.values(), ids=RIGHT)
