@@ -130,16 +130,22 @@ def edge_check(outcome: EdgeOutcome) -> Check:
     if outcome.both_refuse:
         parts.append(f"{outcome.both_refuse} refused by both")
     if outcome.lenient:
-        parts.append(f"{len(outcome.lenient)} refused by the model alone")
+        kinds = dict.fromkeys(_KINDS.get(about[0], about[0]) for about, _ in outcome.lenient)
+        parts.append(f"{len(outcome.lenient)} refused by the model alone ({', '.join(kinds)})")
     if outcome.flipped:
         parts.append(f"{outcome.flipped} within 1e-9 of a threshold on its other side")
     return Check(title, Pass(", ".join(parts)))
 
 
 def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
-    """What a user of the served model must know: where it answers and the model would not."""
+    """What a user of the served model must know: where it answers and the model would not.
+
+    That most models refuse missing numbers is left to the check's own line.
+    """
     kinds: dict[str, list[tuple[str, str]]] = {}
     for (kind, column), error in outcome.lenient:
+        if kind == "missing" and "NaN" in error:
+            continue
         kinds.setdefault(kind, []).append((column, error))
     for kind, found in kinds.items():
         columns = [c for c, _ in found if c]

@@ -233,7 +233,7 @@ def _fit(array: Array, feed: Feed, recipe: Recipe) -> None:
     _fit_width(array, feed.width, feed.name, recipe)
     textual = array.dtype.kind in "US"
     wants = feed.dtype
-    if array.dtype.kind not in "USbiuf" or (wants is not None and textual != (wants is DType.BYTES)):
+    if array.dtype.kind not in "USbiuf" or textual != (wants is DType.BYTES):
         raise _invalid(
             recipe,
             f"the samples for input '{feed.name}' are {array.dtype}, the input is"

@@ -104,13 +104,7 @@ def width_of(estimator: Any, given: str) -> int:
     width = getattr(estimator, "n_features_in_", None)
     if isinstance(width, numbers.Integral):
         return int(width)
-    if not _is_fitted(estimator):
-        raise InputInvalid(
-            "not-fitted",
-            f"the {class_name(estimator)} in {given} was not fitted",
-            (Evidence("it has no n_features_in_, nor anything else that fit leaves", file=given),),
-            "fit it before it is saved",
-        )
+    refuse_unfitted(estimator, given)
     raise InputInvalid(
         "input-not-matrix",
         f"the {class_name(estimator)} in {given} takes something else than a matrix of numbers;"
@@ -119,6 +113,21 @@ def width_of(estimator: Any, given: str) -> int:
         "save the part that takes a matrix, such as the last step of the pipeline, and do the rest before"
         " the model is asked",
     )
+
+
+def refuse_unfitted(estimator: Any, given: str) -> None:
+    """Refuse an estimator that was saved before it was fitted.
+
+    Raises:
+        InputInvalid: It was not fitted.
+    """
+    if not _is_fitted(estimator):
+        raise InputInvalid(
+            "not-fitted",
+            f"the {class_name(estimator)} in {given} was not fitted",
+            (Evidence("it has no n_features_in_, nor anything else that fit leaves", file=given),),
+            "fit it before it is saved",
+        )
 
 
 def _refuse_unrefitted(estimator: Any, given: str) -> None:

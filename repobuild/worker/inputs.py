@@ -9,7 +9,7 @@ from typing import Any
 from repobuild.errors import Evidence, InputInvalid, evidence
 from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
 from repobuild.tensors import Array, Batch, DType
-from repobuild.worker.estimators import class_name, width_of
+from repobuild.worker.estimators import class_name, refuse_unfitted, width_of
 
 DEFAULT_INPUT = "X"
 DOCUMENT_INPUT = "text"
@@ -48,6 +48,7 @@ def plan_feed(
         for i in inputs
     ]
     if takes_texts(estimator):
+        refuse_unfitted(estimator, given)
         return _documents(asked)
     width = width_of(estimator, given)
     names = column_names(estimator)
@@ -55,7 +56,7 @@ def plan_feed(
     if names is None:
         if (layout and layout["framed"]) or len(columns) > 1:
             return _matrix_of_columns(asked, columns, width, estimator)
-        return _matrix(asked, width, columns)
+        return _matrix(asked, width, _knows_text(estimator))
     if len(columns) == 1 and not layout["framed"] and columns[0]["name"] not in names:  # type: ignore[index]
         hints = column_hints(estimator)
         texts = [n for n in names if hints.get(n) == "text"]
@@ -276,7 +277,16 @@ def _as_matrix(name: str, columns: Sequence[FeedColumn], dtype: DType | None, es
     return Feed(Mode.FRAME_MATRIX, name, tuple(columns), dtype, split=selects_columns(estimator))
 
 
-def _matrix(asked: Sequence[Asked], width: int, columns: Sequence[Mapping[str, Any]]) -> Feed:
+def _knows_text(estimator: Any) -> bool:
+    """Whether a first step was fitted on a matrix of text."""
+    return any(
+        _kind_of_values(values) == "text"
+        for first in fronts(estimator)
+        for values in (getattr(first, "categories_", None) or ())
+    )
+
+
+def _matrix(asked: Sequence[Asked], width: int, text: bool) -> Feed:
     if len(asked) > 1:
         raise _mismatch(
             f"the recipe names {len(asked)} inputs, the model takes one matrix of {width} columns",
@@ -285,7 +295,7 @@ def _matrix(asked: Sequence[Asked], width: int, columns: Sequence[Mapping[str, A
         )
     name, dtype = (asked[0].name, asked[0].dtype) if asked else (DEFAULT_INPUT, None)
     _refuse_dims(asked, width)
-    if dtype is None and columns and columns[0]["kind"] == "text":
+    if dtype is None and text:
         dtype = DType.BYTES
     return Feed(Mode.MATRIX, name, (), dtype, width=width)
 
@@ -310,7 +320,7 @@ def _matrix_of_columns(
             evidence([f"type of the column in the samples: {wrong[0]['dtype']}"]),
             "give numbers, or train the model on a DataFrame",
         )
-    feed = _matrix(asked, width, ())
+    feed = _matrix(asked, width, text=False)
     return Feed(
         Mode.MATRIX,
         feed.name,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from repobuild.checks import ask_model, check_artifact, spread
+from repobuild.outputs import Wanted
 from repobuild.recipe.types import Bounds, Tolerance
 from repobuild.report import Fail, Pass, Skip
 from repobuild.selection import Selection
@@ -12,7 +13,7 @@ WIRE = {"X": np.arange(12, dtype=np.float32).reshape(6, 2)}
 SIGNATURE = Signature(
     (TensorSpec("X", DType.FP32, (None, 2)),), (TensorSpec("y", DType.FP32, (None, 1)),), batched=True
 )
-WANTED = {"y": Selection("y")}
+WANTED = (Wanted("y", Selection("y")),)
 
 
 class Model:
@@ -21,7 +22,7 @@ class Model:
     def __init__(self, function):
         self.function = function
 
-    def predict(self, batch, *, one_by_one=False):
+    def predict(self, batch, *, one_by_one=False, answers=None):
         matrix = batch["X"]
         if one_by_one:
             return {"y": np.concatenate([self.function(matrix[i : i + 1]) for i in range(len(matrix))])}

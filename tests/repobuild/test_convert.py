@@ -283,9 +283,8 @@ def test_files_that_hold_something_else_are_named(refuse, ridge_project, content
         (np.array([["a"] * 4] * 3), "<U1"),
         (IRIS.astype(complex), "complex128"),
         (np.array([[1, None, 2, 3]] * 3, dtype=object), "pickles"),
-        (np.full((3, 4), 1e300), "do not fit FP32"),
     ],
-    ids=["narrow", "one axis", "one row", "text", "complex", "objects", "too large"],
+    ids=["narrow", "one axis", "one row", "text", "complex", "objects"],
 )
 def test_samples_that_do_not_fit_are_named(refuse, ridge_project, samples, words):
     np.save(ridge_project / "samples.npy", samples, allow_pickle=True)
@@ -328,7 +327,9 @@ def test_recipes_that_ask_for_what_is_not_there(refuse, ridge_project, keys, sta
 def test_an_answer_that_differs_fails_with_row_and_report(repobuild_cli, project, tmp_path):
     """float32 cannot tell 1e9 from 1e9 + 1, and the neighbours in float64 can."""
     rows = 1e9 + np.arange(40, dtype=np.float64).reshape(-1, 1)
-    home = project(KNeighborsClassifier(1).fit(rows, np.arange(40) % 2), rows)
+    home = project(
+        KNeighborsClassifier(1).fit(rows, np.arange(40) % 2), rows, inputs=[{"name": "X", "dtype": "FP32"}]
+    )
     report = tmp_path / "report.json"
     outcome = repobuild_cli(
         "convert", home, "-r", tmp_path / "repository", "--trust", "pickle", "--report", report
@@ -404,6 +405,15 @@ def test_quiet_prints_the_result_only(convert, ridge_project):
     assert outcome.out.splitlines()[-1].startswith("PASSED model version 1")
 
 
+def test_samples_too_large_for_the_type_of_an_input_are_named(refuse, project):
+    home = project(
+        Ridge().fit(IRIS, SPECIES), np.full((3, 4), 1e300), inputs=[{"name": "X", "dtype": "FP32"}]
+    )
+    status, text = refuse(home)
+    assert (status, "error[samples-unfit]" in text) == (3, True), text
+    assert "do not fit FP32" in text
+
+
 def test_columns_chosen_by_index_are_served_alone(convert, project, tmp_path):
     rows, labels = make_classification(100, 4, random_state=0)
     home = project(
@@ -423,7 +433,13 @@ def test_float_class_labels_are_compared_exactly(repobuild_cli, project, tmp_pat
     rows = np.c_[1.7e9 + rng.uniform(0, 100, (200, 1)), rng.normal(size=(200, 1))]
     labels = np.where(rows[:, 0] > 1.7e9 + 50, 90211.0, 90210.0)
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, labels)
-    home = project(model, rows, outputs=[{"name": "label"}], tolerance={"atol": 5.0, "label": {"rtol": 1.0}})
+    home = project(
+        model,
+        rows,
+        inputs=[{"name": "X", "dtype": "FP32"}],
+        outputs=[{"name": "label"}],
+        tolerance={"atol": 5.0, "label": {"rtol": 1.0}},
+    )
     outcome = repobuild_cli("convert", home, "-r", tmp_path / "repository", "--trust", "pickle")
     assert outcome.status == 4, outcome.out
     assert "equal: label" in outcome.err
