@@ -70,7 +70,7 @@ CATALOG: Mapping[str, Meaning] = {
     "recipe-exists": Meaning(3, "There is a file where the recipe would be written, and --force was not given."),
     "recipe-invalid": Meaning(3, "The recipe has mistakes; all of them are listed with their lines."),
     "recipe-missing": Meaning(3, "There is no recipe file at that path."),
-    "recipe-not-plain": Meaning(3, "The recipe uses YAML anchors, aliases or tags, which recipes do without."),
+    "recipe-not-plain": Meaning(3, "The recipe uses YAML anchors, aliases, tags or nesting of more than 64 levels, which recipes do without."),
     "recipe-not-text": Meaning(3, "The recipe is not UTF-8 text."),
     "recipe-not-yaml": Meaning(3, "The recipe is not valid YAML."),
     "recipe-too-large": Meaning(3, "The recipe is larger than 1 MiB."),

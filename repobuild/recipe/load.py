@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from repobuild.recipe.schema import RecipeDocument, TargetSection, ToleranceSection
 
 RECIPE_FILE = "recipe.yaml"
+SHOWN_MISTAKES = 100
 
 
 def find_recipe(path: Path) -> Path:
@@ -266,6 +267,9 @@ def _placed(found: Iterable[tuple[KeyPath, str]], lines: Mapping[KeyPath, int], 
 
 def _mistakes(path: Path, items: list[Evidence]) -> InputInvalid:
     count = "1 mistake" if len(items) == 1 else f"{len(items)} mistakes"
+    if len(items) > SHOWN_MISTAKES:
+        rest = len(items) - SHOWN_MISTAKES
+        items = [*items[:SHOWN_MISTAKES], Evidence(f"and {rest} more mistakes", file=str(path))]
     return InputInvalid(
         "recipe-invalid",
         f"the recipe has {count}",

@@ -12,6 +12,7 @@ from repobuild.errors import Evidence, InputInvalid, from_oserror
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,17 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _refuse_references(text: str, path: Path) -> None:
-    """Anchors and aliases can make a small file huge, and no recipe needs them."""
+    """Anchors and aliases can make a small file huge, and deep nesting slow; no recipe needs them."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.events import AliasEvent, NodeEvent
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
 
+    depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         tag = getattr(event, "tag", None)
-        if isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor):
+        if depth > MAX_DEPTH:
+            what = f"nesting of more than {MAX_DEPTH} levels"
+        elif isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor):
             what = "an anchor or alias"
         elif tag:
             what = f"the tag {tag}"
