@@ -11,17 +11,20 @@ import pytest
 from ruamel.yaml import YAML
 
 from repobuild.cli import COMMANDS
+from repobuild.commands._options import FLAGS
+from repobuild.envelope import JSON_COMMANDS, Dialogue
+from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, KINDS
 from repobuild.recipe.schema import RecipeDocument
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 RECIPES = sorted((ROOT / "recipes").glob("*/recipe.yaml"))
 
 
-def block(language, word):
-    """The README block of a language that holds a word."""
-    [found] = [text for kind, text in BLOCKS if kind == language and word in text]
+def block(language, word, page=README):
+    """The block of a language that holds a word, by default in the README."""
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL)
+    [found] = [text for kind, text in blocks if kind == language and word in text]
     return found
 
 
@@ -77,6 +80,29 @@ def test_every_make_target_of_the_readme_and_contributing_exists():
 def test_every_command_is_in_the_readme():
     for name in COMMANDS:
         assert f"repobuild {name}" in README
+
+
+def test_every_command_and_its_json_are_described():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for name in COMMANDS:
+        assert f"\n## `repobuild {name}`\n" in page, name
+        assert f"\nrepobuild {name}" in page or f"repobuild {name} " in page, name
+    [json_section] = re.findall(r"\n## `--json`\n\n(.*?)\n\n", page, flags=re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", json_section)) == JSON_COMMANDS
+    assert json.loads(block("json", '"exit_code"', page)).keys() == json.loads(Dialogue().envelope(0)).keys()
+
+
+def test_every_option_of_convert_that_sets_a_key_is_described():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for option, at in FLAGS:
+        assert f"`--{option.replace('_', '-')}`" in page, option
+        assert f"`{'.'.join(at)}`" in page, option
+
+
+def test_every_exit_status_is_described():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    statuses = {kind.exit_code for kind in KINDS.values()} | {EXIT_OK, EXIT_BUG, EXIT_INTERRUPTED}
+    assert {int(s) for s in re.findall(r"^\| (\d+) \|", page, flags=re.MULTILINE)} == statuses
 
 
 def test_every_recipe_key_is_documented():

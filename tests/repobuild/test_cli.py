@@ -1,11 +1,13 @@
 """The command line: fast help, exit codes, and modules that import without the heavy packages."""
 
 import json
+import os
 import pkgutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,10 +15,11 @@ import pytest
 import repobuild
 import repobuild_serve
 import repobuild_templates
+from repobuild.cli import COMMANDS
 
 HEAVY = (
     "torch", "tensorrt", "sklearn", "skl2onnx", "joblib", "onnx", "onnxruntime", "numpy", "pandas",
-    "pydantic",
+    "pydantic", "rich", "jsonschema",
     "grpc", "tritonclient", "google.protobuf", "jinja2", "ruamel", "uvloop", "gevent", "aiohttp",
 )  # fmt: skip
 MODULES = sorted(
@@ -33,8 +36,14 @@ def fresh(code, *arguments):
     )
 
 
+WITHOUT_HELP = {"serve"}
+"""Commands that hand all their words on."""
+
+
 @pytest.mark.parametrize(
-    "words", [["--help"], ["convert", "--help"], ["explain", "--help"], ["--version"]], ids=" ".join
+    "words",
+    [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS if name not in WITHOUT_HELP)],
+    ids=" ".join,
 )
 def test_help_imports_none_of_the_heavy_packages(words):
     code = (
@@ -92,7 +101,7 @@ except Exception as problem:
 def test_commands_are_listed_with_their_summaries(repobuild_cli):
     outcome = repobuild_cli("--help")
     assert outcome.status == 0
-    for name in ("convert", "serve", "explain"):
+    for name in COMMANDS:
         assert f"\n  {name} " in outcome.out
 
 
@@ -100,8 +109,13 @@ def test_commands_are_listed_with_their_summaries(repobuild_cli):
     ("words", "said"),
     [
         (["convrt"], "Did you mean 'convert'?"),
-        (["xyz"], "There are convert, serve, explain"),
-        (["convert"], "Missing argument 'RECIPE'"),
+        (["xyz"], "There are init, plan, convert, build, "),
+        (["convert"], "Missing argument 'RECIPE_OR_MODEL'"),
+        (["build", "."], "Missing option '-r'"),
+        (["build", ".", "-r", ""], "the path is empty"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["convert", "r.yaml", "-r", "d", "--progress", "loud"], "'loud' is not one of"),
+        (["inspect"], "Missing argument 'PATH'"),
         (["convert", "r.yaml"], "Missing option"),
         (["convert", "r.yaml", "-r", "d", "--trust", "everything"], "'everything' is not one of"),
         (["explain", "recipe-invalit"], "recipe-invalid"),
@@ -117,6 +131,25 @@ def test_an_error_code_is_explained(repobuild_cli):
     outcome = repobuild_cli("explain", "source-untrusted")
     assert outcome.status == 0
     assert outcome.out.startswith("source-untrusted (exit status 6)\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_repobuild_itself(repobuild_cli, shell):
+    outcome = repobuild_cli("completion", shell)
+    assert outcome.status == 0
+    assert f"_REPOBUILD_COMPLETE={shell}_complete" in outcome.out
+
+
+def test_words_are_completed():
+    environment = {**os.environ, "_REPOBUILD_COMPLETE": "bash_complete", "COMP_WORDS": "repobuild val"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("repobuild")],
+        env={**environment, "COMP_CWORD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "plain,validate\n"
 
 
 def test_a_missing_recipe_has_status_3(repobuild_cli, tmp_path):
