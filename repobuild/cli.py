@@ -89,9 +89,19 @@ def main(arguments: list[str] | None = None) -> int:
         interrupted, 70 our bug.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_OK
+    except KeyboardInterrupt:  # a second one, while the first was being told
+        return EXIT_INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
     debug = "--debug" in words
     talk = Dialogue.of(words)
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         status: Any = cli.main(args=words, prog_name="repobuild", standalone_mode=False, obj=talk)
         talk.close(int(status or EXIT_OK))
@@ -109,8 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     except RepobuildError as problem:
         return _failed(problem, talk, debug=debug)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return EXIT_OK
+        raise
     except OSError as problem:
         return _failed(from_oserror(problem, "running the command"), talk, debug=debug)
     except Exception as problem:  # noqa: BLE001 - the last rung: whatever is left is our bug, and says so

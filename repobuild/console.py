@@ -100,6 +100,7 @@ class LiveLines:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
+            redirect_stdout=False,
         )
         self._task: Any = None
 

@@ -12,7 +12,7 @@ from typing import Any
 from repobuild.errors import Evidence, InputInvalid, SourceUntrusted, from_oserror, printable
 from repobuild.interrupts import import_whole
 from repobuild.recipe.example import example_sections, section_lines
-from repobuild.recipe.implied import Setting, wanted
+from repobuild.recipe.implied import Setting, wanted_for_model
 from repobuild.recipe.load import load_recipe
 from repobuild.recipe.types import Recipe
 from repobuild.releases import newest
@@ -71,7 +71,7 @@ def draft_recipe(
     settings = [Setting(("samples",), str(samples.absolute()), f"--samples {samples}")] if samples else []
     if name is not None:
         settings.append(Setting(("name",), name, f"--name {name}"))
-    want = wanted(model, settings)
+    want = wanted_for_model(model, settings)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="repobuild-init-") as folder,

@@ -98,6 +98,19 @@ def wanted(path: Path, settings: Sequence[Setting] = ()) -> Wanted:
         file = find_recipe(path)
         read = read_yaml(file)
         return Wanted(_checked(read.value, read.lines, file, settings))
+    return wanted_for_model(path, settings)
+
+
+def wanted_for_model(path: Path, settings: Sequence[Setting] = ()) -> Wanted:
+    """The recipe for a model file alone, whatever its name is.
+
+    Args:
+        path: The model file, which need not be there.
+        settings: Keys of the recipe.
+
+    Raises:
+        InputInvalid: The recipe is not usable; mistakes in settings point at their words.
+    """
     given = {s.at for s in settings}
     document: dict[str, Any] = {"source": {"path": str(path)}}
     notes: tuple[str, ...] = ()

@@ -107,14 +107,17 @@ def test_a_folder_without_recipes_is_refused(tmp_path, make):
     assert caught.value.code == "recipes-missing"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, repobuild_cli):
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0)
-    try:
-        outcome = repobuild_cli("build", tmp_path, "-r", tmp_path / "models")
-    finally:
-        closed.chmod(0o700)
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, repobuild_cli, monkeypatch):
+    recipe(tmp_path / "closed" / "recipe.yaml", "m")
+    real = os.scandir
+
+    def closed(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    outcome = repobuild_cli("build", tmp_path, "-r", tmp_path / "models")
     assert outcome.status == 7
     assert "error[permission-denied]" in outcome.err
 

@@ -134,6 +134,29 @@ def test_a_fault_of_ours_is_in_the_envelope(repobuild_cli, monkeypatch, tmp_path
     assert (document["exit_code"], document["error"]["code"]) == (70, "bug")
 
 
+@pytest.mark.parametrize(
+    "words", [["inspect", "recipes", "--json"], ["inspect", "nothing", "--json"], ["schema"]]
+)
+def test_a_reader_that_has_gone_is_no_fault(words):
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'exec "$@" | true; exit ${PIPESTATUS[0]}',
+            "x",
+            sys.executable,
+            "-m",
+            "repobuild",
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
 def test_help_prints_help_and_no_envelope(repobuild_cli):
     outcome = repobuild_cli("convert", "--json", "--help")
     assert outcome.status == 0

@@ -132,6 +132,10 @@ def test_a_hostile_file_is_not_run(tmp_path, repobuild_cli):
 def test_errors(tmp_path, risk_project, repobuild_cli):
     missing = repobuild_cli("init", tmp_path / "none.joblib")
     assert (missing.status, "error[model-missing]" in missing.err) == (3, True)
+    recipe = repobuild_cli("init", risk_project / "recipe.yaml", "-o", tmp_path / "x.yaml")
+    assert (recipe.status, "error[model-kind-unknown]" in recipe.err) == (3, True)
+    folder = repobuild_cli("init", risk_project, "-o", tmp_path / "x.yaml")
+    assert (folder.status, "error[model-is-folder]" in folder.err) == (3, True)
     unsafe = repobuild_cli("init", risk_project / "model.joblib", "--name", "a b", "-o", tmp_path / "x.yaml")
     assert (unsafe.status, "--name a b: name: " in unsafe.err) == (3, True)
     nowhere = repobuild_cli("init", risk_project / "model.joblib", "-o", tmp_path / "no" / "x.yaml")
