@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +20,24 @@ def rename(graph: GraphProto, moved: Mapping[str, str]) -> None:
             rename(inner, moved)
             for value in inner.output:
                 value.name = moved.get(value.name, value.name)
+
+
+def rename_inputs(graph: GraphProto, names: Sequence[str]) -> None:
+    """Give the graph's inputs their names back, in order; exporters change those that are no identifiers.
+
+    Raises:
+        ValueError: The graph has another number of inputs, or one of the names is taken.
+    """
+    now = [value.name for value in graph.input]
+    if now == list(names):
+        return
+    produced = {o for node in graph.node for o in node.output} | {t.name for t in graph.initializer}
+    moved = {old: new for old, new in zip(now, names, strict=True) if old != new}
+    if len(set(names)) != len(names) or produced & set(moved.values()):
+        raise ValueError(f"the inputs {', '.join(now)} cannot be named {', '.join(names)}")
+    rename(graph, moved)
+    for value, name in zip(graph.input, names, strict=True):
+        value.name = name
 
 
 def names_used(node: NodeProto) -> Iterator[str]:

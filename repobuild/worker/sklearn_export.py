@@ -13,6 +13,7 @@ from repobuild.feeds import Feed
 from repobuild.graph.columns import split_matrix
 from repobuild.graph.doubles import cast_around, takers_of_float64
 from repobuild.graph.trees import fit_trees
+from repobuild.graph.walk import rename_inputs
 from repobuild.tensors import DType
 from repobuild.worker.estimators import AnswerKind, class_name, final_step
 from repobuild.worker.loading import first_line
@@ -47,6 +48,7 @@ def to_onnx(
 
     try:
         model = _convert(estimator, feed, floats, opset, answers)
+        rename_inputs(model.graph, [name for name, _ in _initial_types(feed, floats)])
         takers = takers_of_float64(model)
         trees = [tree for _, step in steps_of(estimator) for tree in trees_of(step)]
         cast_around(model, takers, fit_trees(model, trees, takers))
