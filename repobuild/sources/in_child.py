@@ -141,5 +141,5 @@ def _open_doors(sandbox: Mapping[str, str]) -> list[str]:
     return [
         f"{what} of the model's child process: {state}"
         for what, state in sandbox.items()
-        if state.startswith("not ")
+        if state.startswith("not ")  # Landlock is young, and its lack is only a fact of the report
     ]

@@ -1,13 +1,14 @@
-"""What the child process gives up before any code of a model runs: the network, and ways out of its group.
+"""What the child process gives up before any code of a model runs: the network, and ways out.
 
-Two means of Linux, neither of which needs privileges where the system allows it at all:
+Means of Linux, none of which needs privileges where the system allows it at all:
 
 - a network namespace of its own, with a user namespace around it where that is needed;
 - a seccomp filter, which refuses sockets other than ``AF_UNIX`` and all ``connect``, io_uring (through which
   sockets could be made too), new sessions and process groups (so that whatever the model starts ends with its
-  group), new namespaces, and looking into other processes.
+  group), new namespaces, and looking into other processes;
+- Landlock, which holds writes to the build's own folders (:mod:`repobuild.worker.landlock`).
 
-Both are inherited by everything the process starts, and neither can be undone. What was reached is said, not
+All are inherited by everything the process starts, and none can be undone. What was reached is said, not
 assumed: a socket is tried.
 """
 
@@ -25,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from repobuild.worker.landlock import hold_writes
 
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -96,32 +99,40 @@ class Sandbox:
     Attributes:
         network: ``cut by network namespace``, ``cut by seccomp filter``, or ``not cut: <why>``.
         processes: ``kept in one group by seccomp filter``, or ``not kept in one group: <why>``.
+        writes: ``held to the build's folders by Landlock``, or ``anywhere: <why>``.
     """
 
     network: str
     processes: str
+    writes: str
 
     def to_dict(self) -> dict[str, str]:
         """A JSON-ready form for the report."""
         return asdict(self)
 
 
-def enter() -> Sandbox:
-    """Give up the network and the ways out of the process group; call it before any thread is started.
+def enter(writable: Sequence[str] = ()) -> Sandbox:
+    """Give up the network, the ways out of the process group, and writes; call it before any thread starts.
 
     Nothing is raised where the system refuses: the answer says so.
+
+    Args:
+        writable: Folders that may be written to; nothing is held where there are none.
     """
     if not sys.platform.startswith("linux"):
         why = f"{platform.system()} has neither network namespaces nor seccomp"
-        return Sandbox(f"not cut: {why}", f"not kept in one group: {why}")
+        return Sandbox(f"not cut: {why}", f"not kept in one group: {why}", f"anywhere: {why}")
     namespace = _leave_network()
+    _call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    free = hold_writes(writable) if writable else "no folders were named"
     trouble = _install_filter()
+    writes = f"anywhere: {free}" if free else "held to the build's folders by Landlock"
     processes = f"not kept in one group: {trouble}" if trouble else "kept in one group by seccomp filter"
     if not namespace:
-        return Sandbox("cut by network namespace", processes)
+        return Sandbox("cut by network namespace", processes, writes)
     if trouble:
-        return Sandbox(f"not cut: {namespace}; {trouble}", processes)
-    return Sandbox("cut by seccomp filter", processes)
+        return Sandbox(f"not cut: {namespace}; {trouble}", processes, writes)
+    return Sandbox("cut by seccomp filter", processes, writes)
 
 
 def _leave_network() -> str:

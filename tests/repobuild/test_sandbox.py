@@ -178,6 +178,47 @@ def test_an_unknown_machine_says_so(monkeypatch):
     )
 
 
+def held(worker):
+    if not worker.sandbox["writes"].startswith("held"):
+        pytest.skip(worker.sandbox["writes"])
+
+
+def test_a_model_writes_only_into_the_builds_folders(attempt, tmp_path, tmp_path_factory, monkeypatch):
+    scratch, outside = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("outside")
+    (outside / "kept").write_text("kept")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    attempt(f"""
+import json, os, tempfile
+found = {{}}
+def tried(what, act):
+    try:
+        act()
+        found[what] = 'done'
+    except OSError as problem:
+        found[what] = problem.errno
+tried('new', lambda: open({str(outside / "new")!r}, 'w'))
+tried('open', lambda: open({str(outside / "kept")!r}, 'a'))
+tried('truncate', lambda: os.truncate({str(outside / "kept")!r}, 0))
+tried('remove', lambda: os.remove({str(outside / "kept")!r}))
+tried('rename', lambda: os.rename({str(outside / "kept")!r}, {str(tmp_path / "kept")!r}))
+tried('folder', lambda: os.mkdir({str(outside / "folder")!r}))
+tried('link', lambda: os.symlink('/etc', {str(outside / "link")!r}))
+tried('signal', lambda: os.kill(os.getppid(), 0))
+tried('read', lambda: open({str(outside / "kept")!r}).read())
+tried('temporary', lambda: tempfile.TemporaryFile())
+tried('null', lambda: open('/dev/null', 'w'))
+json.dump(found, open({str(tmp_path / "found")!r}, 'w'))
+""")
+    held(attempt.workers[0])
+    found = json.loads((tmp_path / "found").read_text())
+    assert found.pop("rename") in (13, 18)
+    assert found.pop("signal") in (1, "done")  # kernels before 6.12 do not hold signals
+    refused = dict.fromkeys(("new", "open", "truncate", "remove", "folder", "link"), 13)
+    assert found == refused | dict.fromkeys(("read", "temporary", "null"), "done")
+    assert [p.name for p in outside.iterdir()] == ["kept"]
+    assert (outside / "kept").read_text() == "kept"
+
+
 ERRNO, ALLOW, KILL = 0x00050000, 0x7FFF0000, 0x80000000
 
 
