@@ -140,16 +140,24 @@ def build_all(
             yield Built(item.file, model, "skipped")
             continue
         beginning(item)
-        built = _build(item, repository, trust, watch or Silent())
+        built = build_one(item, repository, trust, watch)
         failed = failed or built.result == "failed"
         yield built
 
 
-def _build(item: Found, repository: Path, trust: Trust, watch: Watch) -> Built:
+def build_one(item: Found, repository: Path, trust: Trust, watch: Watch | None = None) -> Built:
+    """Build one recipe; an error is part of the answer.
+
+    Args:
+        item: The recipe, or why there is none.
+        repository: The Triton model repository to build into.
+        trust: What the user vouches for.
+        watch: Told of the steps.
+    """
     if item.recipe is None:
         return Built(item.file, None, "failed", error=item.problem)
     try:
-        report = convert(Order(item.recipe, repository, trust), watch)
+        report = convert(Order(item.recipe, repository, trust), watch or Silent())
     except Refused as refused:
         return Built(item.file, item.recipe.name, "failed", refused.report, refused.error)
     except RepobuildError as error:

@@ -49,6 +49,15 @@ def json_option(command: Command) -> Command:
     )(command)
 
 
+def junit_option(command: Command) -> Command:
+    """``--junit``."""
+    return click.option(
+        "--junit",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write every check as JUnit XML here, also when a build is refused.",
+    )(command)
+
+
 def progress_options(command: Command) -> Command:
     """``--progress`` and ``--quiet``."""
     command = click.option("-q", "--quiet", is_flag=True, help="Print the result and notes only.")(command)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from repobuild.commands._options import json_option, progress_options, repository_option, trust_option
+from repobuild.commands._options import (
+    json_option,
+    junit_option,
+    progress_options,
+    repository_option,
+    trust_option,
+)
+from repobuild.commands._results import ResultFile
 from repobuild.console import Progress, table
 from repobuild.envelope import AlreadyTold, Dialogue, annotate
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     default=True,
     help="After a failure, go on with the other recipes (the default), or skip them.",
 )
+@junit_option
 @progress_options
 @json_option
 @click.pass_obj
@@ -34,6 +42,7 @@ def build(
     repository: Path,
     trust: tuple[str, ...],
     keep_going: bool,
+    junit: Path | None,
     progress: Progress,
     quiet: bool,
 ) -> None:
@@ -43,13 +52,17 @@ def build(
     their paths; each changes the repository in one step of its own. The exit status is that of the first
     failure.
     """
+    from repobuild.ci import append_summary, as_junit
     from repobuild.console import Collecting, display
     from repobuild.many import build_all, find_recipes, load_recipes
     from repobuild.sources.interface import Trust
 
     found = load_recipes(find_recipes(folder))
     done: list[Built] = []
-    with display(progress, quiet=quiet) as shown:
+    with (
+        ResultFile(junit, "JUnit file", lambda: as_junit(done)),
+        display(progress, quiet=quiet) as shown,
+    ):
         watch = Collecting(shown, talk.notes)
         for built in build_all(
             found,
@@ -64,6 +77,9 @@ def build(
             if built.error is not None:
                 click.echo(built.error.render(), err=True)
                 annotate(built.error)
+    trouble = append_summary(done)
+    if trouble:
+        talk.note(trouble)
     talk.say(table([(str(b.file), b.model or "-", b.result, _detail(b)) for b in done]))
     first = next((b.error for b in done if b.error is not None), None)
     counts = ", ".join(

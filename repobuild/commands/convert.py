@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from repobuild.commands._options import (
     json_option,
+    junit_option,
     progress_options,
     repository_option,
     setting_options,
     settings_of,
     trust_option,
 )
-from repobuild.console import Progress
+from repobuild.commands._results import ResultFile
+from repobuild.console import Display, Progress, display
 from repobuild.envelope import Dialogue
-from repobuild.errors import RepobuildError, from_oserror
+from repobuild.errors import RepobuildError
+
+if TYPE_CHECKING:
+    from repobuild.many import Built
+    from repobuild.recipe.implied import Setting
 
 
 @click.command()
@@ -34,6 +40,7 @@ from repobuild.errors import RepobuildError, from_oserror
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the report as JSON here, also when the build is refused.",
 )
+@junit_option
 @progress_options
 @json_option
 @click.pass_obj
@@ -44,6 +51,7 @@ def convert(
     repository: Path,
     trust: tuple[str, ...],
     report_file: Path | None,
+    junit: Path | None,
     progress: Progress,
     quiet: bool,
     **given: Any,
@@ -55,69 +63,65 @@ def convert(
     written as a model version with config.pbtxt and warm-up samples, and proven on the bundled server.
     The repository changes last, in one step.
     """
-    from repobuild.build import Order, Refused
-    from repobuild.console import Collecting, closing_table, display
-    from repobuild.pipeline import convert as build
+    from repobuild.ci import append_summary, as_junit
+    from repobuild.console import closing_table
+
+    done: list[Built] = []
+    with (
+        ResultFile(report_file, "report file", lambda: _report_text(done)),
+        ResultFile(junit, "JUnit file", lambda: as_junit(done)),
+    ):
+        built = _build(
+            talk, model, settings_of(model, given), repository, trust, display(progress, quiet=quiet)
+        )
+        done.append(built)
+        trouble = append_summary(done)
+        if trouble:
+            talk.note(trouble)
+        if built.report is not None:
+            talk.result = {
+                **built.report.to_dict(),
+                "changed": built.report.changed,
+                "repository": str(repository),
+            }
+        if built.error is not None:
+            raise built.error
+    assert built.report is not None
+    talk.say(closing_table(built.report, str(repository)))
+
+
+def _build(
+    talk: Dialogue,
+    model: Path,
+    settings: Sequence[Setting],
+    repository: Path,
+    trust: Iterable[str],
+    shown: Display,
+) -> Built:
+    """Build, with errors pointing at the words that caused them."""
+    from repobuild.console import Collecting
+    from repobuild.many import Found, build_one
     from repobuild.recipe.implied import pointed, wanted
     from repobuild.sources.interface import Trust
 
-    with _ReportFile(report_file) as written:
-        settings = settings_of(model, given)
-        try:
-            want = wanted(model, settings)
-            for note in want.notes:
-                talk.note(note)
-            order = Order(want.recipe, repository, Trust(frozenset(trust)))
-            with display(progress, quiet=quiet) as shown:
-                report = build(order, Collecting(shown, talk.notes))
-        except Refused as refused:
-            error = pointed(refused.error, settings)
-            talk.result = refused.report.to_dict()
-            written.refused(error, refused.report.to_dict())
-            raise error from refused
-        except RepobuildError as error:
-            written.refused(error, {"format": 1})
-            raise
-        written.document = report.to_dict()
-    talk.result = {**report.to_dict(), "changed": report.changed, "repository": str(repository)}
-    talk.say(closing_table(report, str(repository)))
+    try:
+        want = wanted(model, settings)
+    except RepobuildError as error:
+        found = Found(model, None, error)
+    else:
+        found = Found(model, want.recipe)
+        for note in want.notes:
+            talk.note(note)
+    with shown:
+        built = build_one(found, repository, Trust(frozenset(trust)), Collecting(shown, talk.notes))
+    return built if built.error is None else replace(built, error=pointed(built.error, settings))
 
 
-class _ReportFile:
-    """The file of ``--report``: claimed before the build, so that a bad path costs nothing.
-
-    Leaving writes it, whatever happened. If that fails while another error is on its way, the failure is
-    told beside it and does not take its place.
-    """
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._fresh = file and file.with_name(f".{file.name}.{os.getpid()}")
-        self.document: dict[str, object] = {"format": 1, "outcome": "failed"}
-
-    def refused(self, error: RepobuildError, findings: dict[str, object]) -> None:
-        """Note why there is no result."""
-        self.document = {**findings, "outcome": "refused", "error": error.to_dict()}
-
-    def __enter__(self) -> Self:
-        if self._fresh is not None:
-            try:
-                self._fresh.touch(exist_ok=False)
-            except OSError as problem:
-                raise from_oserror(problem, f"opening the report file {self._file}") from problem
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._fresh is None or self._file is None:
-            return
-        try:
-            text = json.dumps(self.document, indent=1, sort_keys=True)
-            self._fresh.write_text(text + "\n", encoding="utf-8")
-            self._fresh.replace(self._file)
-        except OSError as problem:
-            failure = from_oserror(problem, f"writing the report file {self._file}")
-            with contextlib.suppress(OSError):
-                self._fresh.unlink()
-            if kind is None:
-                raise failure from problem
-            click.echo(failure.render(), err=True)
+def _report_text(done: Sequence[Built]) -> str:
+    """The report as JSON: that of the version, or what was found before the refusal, and why."""
+    document: dict[str, object] = {"format": 1, "outcome": "failed"}
+    for built in done:
+        document = built.report.to_dict() if built.report else {"format": 1}
+        if built.error is not None:
+            document |= {"outcome": "refused", "error": built.error.to_dict()}
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"

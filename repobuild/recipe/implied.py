@@ -144,7 +144,9 @@ def pointed(error: RepobuildError, settings: Iterable[Setting]) -> RepobuildErro
     shown = tuple(_at_word(item, by_key) for item in error.evidence)
     if shown == error.evidence:
         return error
-    return type(error)(error.code, error.message, shown, error.hint)
+    moved = type(error)(error.code, error.message, shown, error.hint)
+    moved.__cause__ = error.__cause__
+    return moved.with_traceback(error.__traceback__)
 
 
 def document_digest(document: Any) -> str:
