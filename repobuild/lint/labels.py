@@ -11,6 +11,19 @@ from repobuild.lint.model import Model, View
 LARGEST_FILE = 16 << 20
 
 
+def _normal(parts: list[str]) -> list[str] | None:
+    """A path without ``.`` and ``..``; ``None`` if it leaves the repository."""
+    found: list[str] = []
+    for part in parts:
+        if part == ".." and not found:
+            return None
+        if part == "..":
+            found.pop()
+        elif part not in ("", "."):
+            found.append(part)
+    return found
+
+
 def check_labels(model: Model, view: View, findings: Findings) -> None:
     """Check the label file of every output that names one."""
     for index, item in enumerate(view.config.output):
@@ -18,7 +31,11 @@ def check_labels(model: Model, view: View, findings: Findings) -> None:
         if not name:
             continue
         place = view.where("output", index, "label_filename")
-        found = model.at(*name.split("/"))
+        parts = _normal([*model.folder.relative.split("/"), *name.split("/")])
+        if parts is None:
+            findings.add("not-checked", f"label file '{name}' lies outside of the repository", *place)
+            continue
+        found = model.tree.entry(*parts)
         if found is None or not found.is_file:
             findings.add("label-file-missing", f"label file '{name}' is not in the model's folder", *place)
             continue

@@ -143,7 +143,7 @@ def read_view(model: Model, entry: Entry, findings: Findings) -> View | None:
     except UnicodeDecodeError as problem:
         line = data[: problem.start].count(b"\n") + 1
         findings.add("config-not-text", f"byte {problem.start} is no UTF-8", entry.relative, line)
-        return None
+        text = data.decode("utf-8", "replace")
     message = _parsed(text, entry, findings)
     if message is None:
         return None
@@ -279,7 +279,12 @@ def _first_version(model: Model) -> set[str]:
 
 def served_versions(model: Model, config: Any) -> list[int]:
     """The versions that Triton loads under the configuration's policy, highest first."""
-    present = sorted(model.versions, reverse=True)
+    return selected_versions(model.versions, config)
+
+
+def selected_versions(numbers: Iterable[int], config: Any) -> list[int]:
+    """The versions that a policy takes of some numbers, highest first."""
+    present = sorted(numbers, reverse=True)
     policy = config.version_policy
     kind = policy.WhichOneof("policy_choice")
     if kind == "specific":

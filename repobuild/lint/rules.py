@@ -39,11 +39,13 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("not-checked", W, "Something could not be looked at: it is larger than lint reads, not permitted, or of an unexpected kind.", "lint's own limits", "look at it yourself"),
     ("repository-nested", E, "A folder of the repository holds models instead of being one. Triton looks one level deep.", "core/src/model_repository_manager", "name this folder as the repository, or move the models up"),
     ("special-file", W, "A named pipe, socket or device. It is not opened.", "file system", "remove it"),
+    ("field-newer", E, "A field or platform that the target release does not have; it refuses the whole configuration.", "common/protobuf/model_config.proto, branch by branch", "leave it out, or target a newer release"),
+    ("metrics-incomplete", E, "A metric_control without a family, or without histogram buckets.", f"{_CORE}, ValidateModelMetrics", "write metric_identifier and histogram_options"),
     ("lint-failed", E, "A check failed in a way it should not have; what it would have found is unknown. This is our bug.", "lint itself", "please report it with the file"),
     # config.pbtxt as text
     ("config-key-twice", W, "A map has the same key twice. The last one counts, in silence.", "protobuf text format", "remove one of them"),
     ("config-not-file", E, "config.pbtxt is a folder, a broken link or something else that is no file.", "core/src/model_repository_manager", "put a text file there"),
-    ("config-not-text", E, "A configuration is not UTF-8 text.", "protobuf text format", "save it as UTF-8"),
+    ("config-not-text", W, "A configuration is not UTF-8 text. Triton reads it; other tools may not, and names come out garbled.", _SEEN, "save it as UTF-8"),
     ("config-too-large", E, "A configuration is larger than 1 MiB and is not read.", "lint's own limits", "a configuration of this size is a mistake"),
     ("config-unreadable", E, "A configuration does not parse as Triton's ModelConfig: unknown field, wrong value, a field or scheduler given twice. Triton only logs this and serves the rest.", _SEEN, "mend the line; the field names are those of model_config.proto"),
     # Identity
@@ -114,7 +116,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("version-missing", W, "version_policy lists a version that has no folder; it is left out, with a line in the log only.", _VERSIONS, "remove it from the list, or add the folder"),
     ("version-leading-zero", W, "A version folder with a leading zero is ignored.", _VERSIONS, "name it without the zero"),
     ("version-not-number", W, "A folder beside the version folders is ignored, since its name is no number.", _VERSIONS, "move it out of the model, or number it"),
-    ("version-number-prefix", E, "A folder whose name begins with a number: Triton reads the number, and then finds no such folder.", f"{_VERSIONS} (std::stoll)", "rename it so that it does not begin with a digit, or is one number"),
+    ("version-number-prefix", E, "A folder whose name begins with a number: Triton reads the number, selects that version, and then finds no folder of that name.", f"{_VERSIONS} (std::stoll)", "rename it so that it does not begin with a digit, or is one number"),
     ("version-empty", W, "A version folder that is not served now holds no model file; rolling back to it would fail.", _VERSIONS, "remove it, or complete it"),
     ("versions-differ", W, "Versions take or give different tensors. Triton has one configuration for all versions of a model.", "triton-inference-server/server#4832 #7406 #6525", "give the other interface a model name of its own"),
     # Model files

@@ -10,6 +10,7 @@ from pathlib import Path
 from repobuild.errors import Evidence, InputInvalid
 from repobuild.lint.completion import complete
 from repobuild.lint.config_backend import check_backend
+from repobuild.lint.config_release import check_release_fields
 from repobuild.lint.config_scheduling import check_scheduling
 from repobuild.lint.config_tensors import check_tensors, completes_tensors
 from repobuild.lint.ensembles import Member, check_ensemble
@@ -175,6 +176,7 @@ class _Run:
         graph = self._newest_graph(model, view)
         member = complete(model, view, graph, python_completes=completes)
         open_tensors = completes_tensors(model, view, completes)
+        check_release_fields(view, self.release, findings)
         check_tensors(model, view, findings, completes=open_tensors)
         check_scheduling(
             model, view, findings, sets_batch=not member.batch_known or (member.config.max_batch_size > 0)

@@ -6,7 +6,7 @@ import re
 
 from repobuild.lint.files import Entry, read_start
 from repobuild.lint.finding import Findings
-from repobuild.lint.model import NOT_VERSIONS, Model, View, served_versions, text_list
+from repobuild.lint.model import NOT_VERSIONS, Model, View, selected_versions, served_versions, text_list
 
 _ENDINGS = {
     "onnxruntime": (".onnx",),
@@ -16,7 +16,7 @@ _ENDINGS = {
     "openvino": (".xml",),
 }
 """File endings by which a misnamed model file is known."""
-_NUMBER_PREFIX = re.compile(r"\s*[+-]?[0-9]")
+_NUMBER_PREFIX = re.compile(r"\s*[+-]?[0-9]+")
 _CAPABILITY = re.compile(r"[1-9][0-9]?\.[0-9]")
 
 
@@ -28,19 +28,16 @@ def check_folders(model: Model, findings: Findings) -> None:
             continue
         if re.fullmatch(r"0[0-9]+", child.name):
             findings.add("version-leading-zero", f"version folder '{child.name}' is ignored", child.relative)
-        elif _NUMBER_PREFIX.match(child.name):
-            findings.add(
-                "version-number-prefix",
-                f"Triton takes folder '{child.name}' for a version by the number it begins with",
-                child.relative,
-            )
-        elif any(e.name.endswith(_all_endings()) for e in model.tree.children(child)):
+        elif not _NUMBER_PREFIX.match(child.name) and any(
+            e.name.endswith(_all_endings()) for e in model.tree.children(child)
+        ):
             findings.add("version-not-number", f"folder '{child.name}' is ignored", child.relative)
 
 
 def check_versions(model: Model, view: View, findings: Findings) -> None:
     """Check which versions are served, and that each has its model file."""
     served = served_versions(model, view.config)
+    _check_prefixes(model, view, findings)
     policy = view.config.version_policy
     if policy.WhichOneof("policy_choice") == "specific":
         for index, number in enumerate(policy.specific.versions):
@@ -70,6 +67,26 @@ def check_versions(model: Model, view: View, findings: Findings) -> None:
         _check_file(model, view, number, findings, served=number in served)
     if view.effective.backend == "tensorrt" or view.config.cc_model_filenames:
         _check_capabilities(model, view, served, findings)
+
+
+def _check_prefixes(model: Model, view: View, findings: Findings) -> None:
+    """Folders that Triton takes for versions by the number that their names begin with."""
+    phantoms: list[tuple[int, Entry]] = []
+    for child in model.children:
+        found = _NUMBER_PREFIX.match(child.name)
+        proper = child in model.versions.values() or re.fullmatch(r"0[0-9]+", child.name)
+        if child.is_folder and found and not proper:
+            phantoms.append((int(found[0]), child))
+    selected = selected_versions({*model.versions, *(n for n, _ in phantoms)}, view.config)
+    for number, folder in phantoms:
+        if number in model.versions or number not in selected:
+            findings.add("version-not-number", f"folder '{folder.name}' is ignored", folder.relative)
+        else:
+            findings.add(
+                "version-number-prefix",
+                f"Triton takes folder '{folder.name}' for version {number}, and finds no folder '{number}'",
+                folder.relative,
+            )
 
 
 def model_file(model: Model, view: View, version: int) -> Entry | None:

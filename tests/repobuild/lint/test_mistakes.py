@@ -584,7 +584,26 @@ CASES = [
         s.onnx() | {"m/docs/readme.md": "x"},
         "m/old",
     ),
-    same("version-number-prefix", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    same("version-number-prefix", s.onnx() | {"m/2_new/model.onnx": s.graph()}, s.onnx(), "m/2_new"),
+    same("version-not-number", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    Case(
+        "field-newer",
+        s.python(FREE + f"model_metrics {{ }} {HERE}\n"),
+        s.python(),
+        target="24.10",
+    ),
+    Case(
+        "field-newer",
+        torch(TORCH.replace('backend: "pytorch"', f'platform: "torch_aoti" {HERE}'))
+        | {"m/1/model.pt2": SCRIPT},
+        torch(),
+        target="26.02",
+    ),
+    added(
+        "metrics-incomplete",
+        "model_metrics {\n  metric_control { " + HERE + '\n    metric_identifier { family: "a" }\n  }\n}\n',
+        'model_metrics { metric_control { metric_identifier { family: "a" } histogram_options { buckets: 1 } } }\n',
+    ),
     same(
         "version-empty",
         s.onnx(version="2") | {"m/1": None},
