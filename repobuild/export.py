@@ -205,7 +205,7 @@ def _refuse_unloadable(proto: Any, release: Release) -> None:
         wrong.append(f"IR version {proto.ir_version}; the release loads {release.ir} at most")
     if wrong:
         raise ConversionFailed(
-            "target-unfit",
+            "graph-too-new",
             f"the graph does not load on Triton {release.name} (ONNX Runtime {release.onnxruntime})",
             evidence(wrong),
             "name a lower export: opset, or a newer release under target:",

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from repobuild.errors import EnvironmentLacking, InputInvalid
 from repobuild.plugins import COMPILERS
 from repobuild.recipe.load import recipe_evidence
+from repobuild.recipe.planned import PLANNED
 from repobuild.recipe.types import Recipe
-
-PLANNED: Mapping[str, str] = {
-    "tensorrt": "TensorRT is not available here: this release of repobuild has no compiler for it, which"
-    " would also need TensorRT installed and an NVIDIA GPU",
-    "tensorrt-rtx": "TensorRT-RTX is not available here: this release of repobuild has no compiler for it",
-    "openvino": "OpenVINO is not available here: this release of repobuild has no compiler for it",
-}
-"""Targets that the recipe format knows and that no registered compiler makes yet, with what to say."""
 
 
 def refuse_unmakeable(recipe: Recipe) -> None:

@@ -221,7 +221,7 @@ def _source_mistakes(source: Any) -> Iterator[tuple[KeyPath, str]]:
 
 def _target_mistakes(targets: Any) -> Iterator[tuple[KeyPath, str]]:
     from repobuild.plugins import COMPILERS
-    from repobuild.targets import PLANNED
+    from repobuild.recipe.planned import PLANNED
 
     known = sorted({*COMPILERS.names(), *PLANNED})
     seen: set[str] = set()

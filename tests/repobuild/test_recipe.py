@@ -116,7 +116,7 @@ serving:
         ("", "recipe-invalid", 1),
         (b"\xff\xfe\x00", "recipe-not-text", None),
         ("x: " + "a" * (1 << 20), "recipe-too-large", None),
-        ("x: " + "[" * 5000, "recipe-not-yaml", None),
+        ("x: " + "[" * 5000, "recipe-not-plain", 1),
     ],
 )
 def test_files_that_are_no_recipe_are_named(refused, text, code, line):
