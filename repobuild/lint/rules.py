@@ -44,6 +44,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("lint-failed", E, "A check failed in a way it should not have; what it would have found is unknown. This is our bug.", "lint itself", "please report it with the file"),
     # config.pbtxt as text
     ("config-key-twice", W, "A map has the same key twice. The last one counts, in silence.", "protobuf text format", "remove one of them"),
+    ("config-misplaced", W, "A config.pbtxt in a version folder is not read; Triton has one configuration for all versions.", "core/src/model_repository_manager", "move it into the model's folder"),
     ("config-not-file", E, "config.pbtxt is a folder, a broken link or something else that is no file.", "core/src/model_repository_manager", "put a text file there"),
     ("config-not-text", W, "A configuration is not UTF-8 text. Triton reads it; other tools may not, and names come out garbled.", _SEEN, "save it as UTF-8"),
     ("config-too-large", E, "A configuration is larger than 1 MiB and is not read.", "lint's own limits", "a configuration of this size is a mistake"),

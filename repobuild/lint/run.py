@@ -23,7 +23,7 @@ from repobuild.lint.onnx_file import OnnxInterface
 from repobuild.lint.onnx_rules import check_external, check_graph, check_release, read_onnx
 from repobuild.lint.python_model import PythonModel, read_python
 from repobuild.lint.torch_model import check_torch_file, check_torch_names
-from repobuild.lint.versions import check_folders, check_versions, model_file, sound_file
+from repobuild.lint.versions import check_folders, check_stray_configs, check_versions, model_file, sound_file
 from repobuild.lint.warmup import check_warmup
 from repobuild.releases import Release
 
@@ -159,6 +159,7 @@ class _Run:
     def _model(self, folder: Entry, only: str | None) -> None:
         model = self._read(folder)
         check_folders(model, self.findings)
+        check_stray_configs(model, self.findings)
         for view in model.views:
             if only is None or view.file in (f"{folder.relative}/{only}", folder.relative):
                 self._view(model, view)

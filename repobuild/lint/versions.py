@@ -6,7 +6,15 @@ import re
 
 from repobuild.lint.files import Entry, read_start
 from repobuild.lint.finding import Findings
-from repobuild.lint.model import NOT_VERSIONS, Model, View, selected_versions, served_versions, text_list
+from repobuild.lint.model import (
+    CONFIG_FILE,
+    NOT_VERSIONS,
+    Model,
+    View,
+    selected_versions,
+    served_versions,
+    text_list,
+)
 
 _ENDINGS = {
     "onnxruntime": (".onnx",),
@@ -32,6 +40,14 @@ def check_folders(model: Model, findings: Findings) -> None:
             e.name.endswith(_all_endings()) for e in model.tree.children(child)
         ):
             findings.add("version-not-number", f"folder '{child.name}' is ignored", child.relative)
+
+
+def check_stray_configs(model: Model, findings: Findings) -> None:
+    """A configuration in a version folder is not read: there is one for all versions."""
+    for folder in model.versions.values():
+        found = model.at(folder.name, CONFIG_FILE)
+        if found is not None:
+            findings.add("config-misplaced", "a config.pbtxt in a version folder is not read", found.relative)
 
 
 def check_versions(model: Model, view: View, findings: Findings) -> None:
@@ -221,10 +237,14 @@ def _misplaced(model: Model, view: View) -> Entry | None:
     backend = view.effective.backend
     endings = _ENDINGS.get(backend, ()) if backend else _all_endings()
     wanted = view.effective.filename
-    for child in model.children:
-        if child.is_file and (child.name == wanted or (child.name.endswith(endings) and endings)):
-            return child
-    return None
+    files = [child for child in model.children if child.is_file]
+    if backend == "python":
+        # Helper modules may lie there, since the folder is on the model's path.
+        endings = ()
+    return next(
+        (f for f in files if f.name == wanted),
+        next((f for f in files if endings and f.name.endswith(endings)), None),
+    )
 
 
 def _all_endings() -> tuple[str, ...]:

@@ -586,6 +586,13 @@ CASES = [
     ),
     same("version-number-prefix", s.onnx() | {"m/2_new/model.onnx": s.graph()}, s.onnx(), "m/2_new"),
     same("version-not-number", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    same("config-misplaced", s.onnx() | {"m/1/config.pbtxt": PLAIN}, s.onnx(), "m/1/config.pbtxt"),
+    same(
+        "model-file-misplaced",
+        {"m/config.pbtxt": FREE, "m/1/readme.md": "x", "m/model.py": s.PYTHON},
+        s.python() | {"m/helper.py": "x = 1\n"},
+        "m/model.py",
+    ),
     Case(
         "field-newer",
         s.python(FREE + f"model_metrics {{ }} {HERE}\n"),
