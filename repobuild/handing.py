@@ -71,7 +71,7 @@ def write_table(value: Any, stem: Path, key: str) -> str:
     if isinstance(value, str | os.PathLike):
         return str(Path(value).absolute())
     if hasattr(value, "to_frame") and not hasattr(value, "to_parquet"):
-        value = value.to_numpy() if value.dtype.kind in "biufUS" else value.to_frame(value.name or key)
+        value = value.to_numpy() if value.dtype.kind in "biufUS" else value.to_frame(str(value.name or key))
     if hasattr(value, "to_parquet"):
         return _parquet(value, stem.with_suffix(".parquet"), key)
     if isinstance(value, Mapping):

@@ -17,6 +17,7 @@ from repobuild.commands._options import (
 from repobuild.commands._results import ResultFile
 from repobuild.console import Progress, table
 from repobuild.envelope import AlreadyTold, Dialogue, annotate
+from repobuild.errors import printable
 
 if TYPE_CHECKING:
     from repobuild.many import Built
@@ -59,6 +60,7 @@ def build(
 
     found = load_recipes(find_recipes(folder))
     done: list[Built] = []
+    still = quiet or progress == "quiet"
     with (
         ResultFile(junit, "JUnit file", lambda: as_junit(done)),
         display(progress, quiet=quiet) as shown,
@@ -70,7 +72,7 @@ def build(
             Trust(frozenset(trust)),
             watch,
             fail_fast=not keep_going,
-            beginning=lambda item: None if quiet else click.echo(f"{item.file}", err=True),
+            beginning=lambda item: None if still else click.echo(printable(str(item.file)), err=True),
         ):
             done.append(built)
             talk.result = {"repository": str(repository), "models": [b.to_dict() for b in done]}

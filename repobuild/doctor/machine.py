@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import metadata
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 from repobuild.doctor.interface import Finding, State
@@ -25,7 +25,11 @@ SMI_SECONDS = 30.0
 
 def python_finding() -> Finding:
     """The Python version against the range of this project's metadata."""
-    have, want = platform.python_version(), metadata("repobuild")["Requires-Python"]
+    have = platform.python_version()
+    try:
+        want = metadata("repobuild")["Requires-Python"]
+    except PackageNotFoundError:
+        return Finding("python", "warn", f"{have}; which range is wanted is not known", "install repobuild")
     if not in_range(have, want):
         return Finding(
             "python", "fail", f"{have} is out of range ({want})", "make an environment with another"

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from repobuild.doctor.interface import Finding, State
 from repobuild.doctor.versions import Requirement, release_of
+from repobuild.errors import EnvironmentLacking
 from repobuild.plugins import COMPILERS, RUNNERS, SOURCES
 
 IMPORT_SECONDS = 120.0
@@ -41,7 +42,14 @@ def package_findings(lines: Sequence[str] | None = None) -> Iterator[Finding]:
     Args:
         lines: Requirements, by default those of the installed metadata.
     """
-    wanted = [Requirement.parse(t) for t in ((requires("repobuild") or ()) if lines is None else lines)]
+    try:
+        told = (requires("repobuild") or ()) if lines is None else lines
+    except PackageNotFoundError:
+        yield Finding(
+            "packages", "warn", "repobuild is not installed, so what it needs is not known", "pip install"
+        )
+        return
+    wanted = [Requirement.parse(t) for t in told]
     for item in sorted(wanted, key=lambda r: r.name):
         if item.extra in UNEXAMINED_EXTRAS or item.extra in RUNTIME_EXTRAS:
             continue
@@ -130,8 +138,6 @@ def import_finding(name: str, modules: Sequence[str], seconds: float, *, needed:
 
 def plugin_findings() -> Iterator[Finding]:
     """Whether the installed plug-ins load; those of the project itself are not looked at."""
-    from repobuild.errors import EnvironmentLacking
-
     for registry in (SOURCES, COMPILERS, RUNNERS):
         for name in registry.names():
             if name in registry.builtin:
@@ -141,6 +147,11 @@ def plugin_findings() -> Iterator[Finding]:
             except EnvironmentLacking as problem:
                 text = problem.evidence[0].text
                 yield Finding(f"plug-in: {name}", "warn", text, problem.hint or "")
+            except Exception as problem:  # noqa: BLE001 - a plug-in's own code raises anything
+                text = f"{type(problem).__name__}: {problem}"
+                yield Finding(
+                    f"plug-in: {name}", "warn", text, "upgrade or uninstall the package that provides it"
+                )
             else:
                 yield Finding(f"plug-in: {name}", "ok", f"of {registry.group}")
 

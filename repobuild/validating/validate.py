@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from repobuild.emit.commit import JOURNAL
 from repobuild.emit.config import (
     CONFIG_FILE,
     config_mistakes,
@@ -50,11 +51,15 @@ def validate(repository: Path, models: Sequence[str] = (), watch: Watch | None =
     """
     watch = watch or Silent()
     findings: list[Finding] = []
+    if (state_folder(repository) / JOURNAL).exists():
+        told = "a build is in the middle of its last step, or was killed in it; the next build settles that"
+        findings.append(skipped(".", None, "records", told))
     try:
         folders = _folders(repository, models)
         with step(watch, "lint") as done:
-            findings.extend(_lint(repository, [f.name for f in folders]))
-            done.say(f"{len(findings) or 'no'} errors")
+            errors = list(_lint(repository, [f.name for f in folders]))
+            findings.extend(errors)
+            done.say(f"{len(errors) or 'no'} errors")
         for folder in folders:
             with step(watch, folder.name) as done:
                 mine = list(_model(repository, folder))

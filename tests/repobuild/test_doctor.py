@@ -111,10 +111,13 @@ def test_a_package_that_crashes_while_it_is_imported_is_told(tmp_path, monkeypat
     assert packages.import_finding("x", ["crashing"], 60, needed=False).state == "warn"
 
 
-def test_plug_ins_that_do_not_load_are_warned_of(monkeypatch):
+def test_plug_ins_that_do_not_load_are_warned_of(monkeypatch, tmp_path):
+    (tmp_path / "raising.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
     points = [
         EntryPoint("good", "json:loads", "repobuild.sources"),
         EntryPoint("bad", "no_such_module_here:X", "repobuild.compilers"),
+        EntryPoint("worse", "raising:X", "repobuild.runners"),
     ]
     monkeypatch.setattr(
         "repobuild.plugins.entry_points", lambda group: [p for p in points if p.group == group]
@@ -122,7 +125,18 @@ def test_plug_ins_that_do_not_load_are_warned_of(monkeypatch):
     assert [(f.name, f.state) for f in packages.plugin_findings()] == [
         ("plug-in: good", "ok"),
         ("plug-in: bad", "warn"),
+        ("plug-in: worse", "warn"),
     ]
+
+
+def test_without_metadata_of_the_project_nothing_is_known_of_ranges(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(packages, "requires", missing)
+    monkeypatch.setattr(machine, "metadata", missing)
+    assert [f.state for f in packages.package_findings()] == ["warn"]
+    assert machine.python_finding().state == "warn"
 
 
 def test_disks_that_are_full_or_closed(tmp_path, monkeypatch):

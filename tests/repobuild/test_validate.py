@@ -143,6 +143,13 @@ def test_a_model_that_repobuild_did_not_build_has_nothing_to_be_compared_with(re
     assert [(f["about"], f["outcome"]) for f in found] == [("config", "pass"), ("records", "skip")]
 
 
+def test_a_step_that_was_not_finished_is_told(repository, repobuild_cli):
+    repository.with_name("models.repobuild").joinpath(".journal").write_text("{}")
+    outcome = repobuild_cli("validate", repository)
+    assert outcome.status == 0
+    assert "the next build settles that" in outcome.out
+
+
 def test_only_named_models_are_checked(repository, repobuild_cli):
     (repository / "broken").mkdir()
     (repository / "broken" / "config.pbtxt").write_text("{")
