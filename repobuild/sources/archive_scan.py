@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from repobuild.sources.containers import HEAD_BYTES, CountingStream, StreamEnded, StreamTooLarge
+from repobuild.sources.containers import HEAD_BYTES
 from repobuild.sources.content import TORCH_MAGIC, is_pickle_head, kind_of_head
 from repobuild.sources.opcodes.machine import Budget
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle, whole_budget
+from repobuild.sources.streams import CountingStream, StreamEnded, StreamTooLarge
 from repobuild.sources.zips import MAGIC, Zip, ZipUnreadable
 
 MAX_NESTING = 3

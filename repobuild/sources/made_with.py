@@ -12,13 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from repobuild.errors import Evidence, RepobuildError
 
 CLAUSE = re.compile(r"(<|>=)(\d+(?:\.\d+)*)")
-BLAMED = frozenset(
-    {
-        "class-missing", "module-missing", "model-unloadable", "source-failed", "worker-crashed",
-        "samples-refused", "export-failed", "not-fitted",
-    }
-)  # fmt: skip
-"""Codes of errors that another version of a package can be behind."""
+BLAMED = frozenset({"class-missing", "module-missing", "model-unloadable", "source-failed", "worker-crashed"})
+"""Codes of errors that another version of a package is usually behind."""
+
+SUSPECTED = frozenset({"samples-refused", "export-failed", "no-converter", "not-fitted"})
+"""Codes of errors that it may be behind, and that have likelier causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +71,15 @@ def pip_line(found: tuple[Mismatch, ...]) -> str | None:
 
 def blame_versions(problem: RepobuildError, found: tuple[Mismatch, ...]) -> RepobuildError:
     """The error with the versions that may be behind it, and how to get them."""
-    if not found or problem.code not in BLAMED:
+    if not found or problem.code not in BLAMED | SUSPECTED:
         return problem
+    seen = (*problem.evidence, *(Evidence(str(item)) for item in found))
+    if problem.code in SUSPECTED:
+        return replace(problem, evidence=seen)
     line = pip_line(found)
     how = f"install what the model was made with: {line}" if line else "use the Python it was made with"
     hint = f"{how}; or save it again with the versions that are installed here"
-    seen = tuple(Evidence(str(item)) for item in found)
-    return replace(problem, evidence=(*problem.evidence, *seen), hint=hint)
+    return replace(problem, evidence=seen, hint=hint)
 
 
 def _fits(made_with: str, here: str) -> bool:

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from repobuild.sources.containers import CountingStream, StreamEnded, StreamTooLarge, StreamUnreadable
 from repobuild.sources.opcodes import limits
 from repobuild.sources.opcodes.arrays import WRAPPER
 from repobuild.sources.opcodes.machine import Budget, Ended, Found, Lost, Machine, Malformed
 from repobuild.sources.opcodes.steps import TABLE
+from repobuild.sources.streams import CountingStream, StreamEnded, StreamTooLarge, StreamUnreadable
 
 
 @dataclass(frozen=True, slots=True)

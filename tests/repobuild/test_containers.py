@@ -10,10 +10,11 @@ import pytest
 
 from repobuild.errors import InputInvalid, SourceUntrusted
 from repobuild.recipe.load import load_recipe
-from repobuild.sources.containers import CountingStream, StreamEnded, StreamTooLarge, read_head
+from repobuild.sources.containers import read_head
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Trust
 from repobuild.sources.opcodes import limits
+from repobuild.sources.streams import CountingStream, StreamEnded, StreamTooLarge
 
 
 def counting(data, limit=1 << 30):

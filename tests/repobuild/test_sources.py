@@ -278,6 +278,13 @@ def test_an_error_that_no_version_explains_stays_as_it_is():
     assert blame_versions(problem, (Mismatch("scikit-learn", "1.2.2", "1.9.1"),)) is problem
 
 
+def test_an_error_with_likelier_causes_keeps_its_hint():
+    problem = InputInvalid("samples-refused", "it refuses the samples", (), "the samples must be rows")
+    blamed = blame_versions(problem, (Mismatch("scikit-learn", "1.2.2", "1.9.1"),))
+    assert blamed.hint == "the samples must be rows"
+    assert "saved with scikit-learn 1.2.2" in blamed.evidence[-1].text
+
+
 @pytest.mark.parametrize("version", ["1.2.2; rm -rf /", "$(id)", "\x1b[2J", "1" * 50, "", "v1"])
 def test_a_version_that_is_none_is_not_repeated(recipe, version):
     data = pickle.dumps({"m": MODEL.__getstate__() | {"_sklearn_version": version}})

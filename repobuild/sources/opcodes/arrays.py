@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from repobuild.sources.containers import StreamEnded
 from repobuild.sources.opcodes.machine import Ended, Lost, Machine, Object
+from repobuild.sources.streams import StreamEnded
 
 WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 WRAPPER_KEYS = frozenset({"dtype", "shape", "numpy_array_alignment_bytes"})

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from repobuild.sources.containers import CountingStream
 from repobuild.sources.opcodes import limits
+from repobuild.sources.streams import CountingStream
 
 
 @dataclass(frozen=True, slots=True)

@@ -525,7 +525,8 @@ QUICK = (
     length_of_2_63, negative_length, frame_of_2_60, long_integer, deep_tuples, deep_marks, gzip_members,
     lzma_dictionary, compressed_twice, torch_zip, torch_old, torchscript, npz_with_objects, npy_with_objects,
     zip_in_zip, zips_all_the_way, overlapping_members, traversal, lying_sizes, lying_names,
-    directory_of_4_gib, cut_zip, encrypted_zip, zip_with_lzma, tar_of_joblib, polyglot, skops_traversal, skops_declared_huge,
+    directory_of_4_gib, cut_zip, encrypted_zip, zip_with_lzma, tar_of_joblib, polyglot,
+    skops_traversal, skops_declared_huge,
 )  # fmt: skip
 """Files that are refused without a child process."""
 
