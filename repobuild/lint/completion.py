@@ -5,7 +5,7 @@ from __future__ import annotations
 from repobuild.lint.ensembles import Member
 from repobuild.lint.model import Model, View
 from repobuild.lint.onnx_file import OnnxInterface, OnnxTensor
-from repobuild.lint.onnx_rules import TYPES
+from repobuild.lint.onnx_read import TYPES
 
 DEFAULT_BATCH = 4
 """max_batch_size that the ONNX Runtime backend sets (its option default-max-batch-size)."""

@@ -35,6 +35,8 @@ _ACCELERATORS = {
     "gpu_execution_accelerator": ("tensorrt", "cuda"),
     "cpu_execution_accelerator": ("openvino",),
 }
+_LABEL = re.compile(r"[a-zA-Z0-9_]*")
+"""What a metric tag's key may be; Triton puts ``_`` before it."""
 _STOI = re.compile(r"\s*[+-]?[0-9]+")
 
 
@@ -53,6 +55,17 @@ def check_backend(model: Model, view: View, findings: Findings) -> None:
         _check_accelerators(view, findings)
     if view.effective.backend == "python":
         _check_environment(model, view, findings)
+    for key in sorted(config.metric_tags):
+        if not _LABEL.fullmatch(key):
+            findings.add(
+                "metric-tag-name",
+                f"metric tag '{key}' is no Prometheus label",
+                *at(*view.positions.entry(key, "metric_tags")),
+            )
+    if config.HasField("model_repository_agents") and not config.model_repository_agents.agents:
+        findings.add(
+            "agents-empty", "model_repository_agents without an agent", *at("model_repository_agents")
+        )
     for index, agent in enumerate(config.model_repository_agents.agents):
         if agent.name not in _AGENTS:
             findings.add(

@@ -103,19 +103,19 @@ def read_model(tree: Tree, folder: Entry, findings: Findings) -> Model:
         if child.is_folder and number is not None:
             model.versions[number] = child
     main = next((c for c in model.children if c.name == CONFIG_FILE), None)
-    if main is None:
+    configs = next((c for c in model.children if c.name == "configs" and c.is_folder), None)
+    variants = [c for c in (tree.children(configs) if configs else ()) if c.name.endswith(".pbtxt")]
+    if main is None and not variants:
         model.views.append(_view(model, folder.relative, _message(), Positions(), written=False))
-    else:
+    elif main is not None:
         view = read_view(model, main, findings)
         model.broken = view is None
         if view is not None:
             model.views.append(view)
-    configs = next((c for c in model.children if c.name == "configs" and c.is_folder), None)
-    for extra in tree.children(configs) if configs else ():
-        if extra.name.endswith(".pbtxt"):
-            view = read_view(model, extra, findings)
-            if view is not None:
-                model.views.append(view)
+    for variant in variants:
+        view = read_view(model, variant, findings)
+        if view is not None:
+            model.views.append(view)
     return model
 
 
@@ -148,6 +148,10 @@ def read_view(model: Model, entry: Entry, findings: Findings) -> View | None:
     if message is None:
         return None
     positions = scan(text)
+    if positions.refused is not None:
+        place, odd = positions.refused
+        said = f"character U+{ord(odd):04X} between the fields"
+        findings.add("config-character", said, entry.relative, place.line, place.column)
     _keys_once(message.DESCRIPTOR, positions, (), entry.relative, findings)
     return _view(model, entry.relative, message, positions, written=True)
 

@@ -1,168 +1,19 @@
-"""ONNX files against their configuration, by the rules of Triton's ONNX Runtime backend."""
+"""ONNX graphs against their configuration, by the rules of Triton's ONNX Runtime backend."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from repobuild.lint.files import Entry, open_file
+from repobuild.lint.files import Entry
 from repobuild.lint.finding import Findings
-from repobuild.lint.inferred import LARGEST_FILE, infer_outputs
-from repobuild.lint.model import Model, View, enum_name, text_list
-from repobuild.lint.onnx_file import Damaged, OnnxInterface, OnnxTensor, TooLarge, read_interface
-from repobuild.releases import Release
+from repobuild.lint.model import View, enum_name, text_list
+from repobuild.lint.onnx_file import OnnxInterface, OnnxTensor
+from repobuild.lint.onnx_read import TYPES
 
-TYPES = {
-    1: "TYPE_FP32", 2: "TYPE_UINT8", 3: "TYPE_INT8", 4: "TYPE_UINT16", 5: "TYPE_INT16", 6: "TYPE_INT32",
-    7: "TYPE_INT64", 8: "TYPE_STRING", 9: "TYPE_BOOL", 10: "TYPE_FP16", 11: "TYPE_FP64", 12: "TYPE_UINT32",
-    13: "TYPE_UINT64", 16: "TYPE_BF16",
-}  # fmt: skip
-"""Triton's types by ``TensorProto.DataType`` (onnxruntime_utils.cc, ``ConvertFromOnnxDataType``)."""
-KNOWN_DOMAINS = (
-    "", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview", "com.microsoft",
-    "com.microsoft.nchwc", "com.microsoft.experimental", "com.microsoft.dml", "com.ms.internal.nhwc",
-    "org.pytorch.aten",
-)  # fmt: skip
-_CLASSIC = ("TreeEnsemble", "SVM", "LinearClassifier", "LinearRegressor", "TfIdfVectorizer")
-_HEAVY = (
-    "MatMul",
-    "Gemm",
-    "Conv",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "Einsum",
-    "Attention",
-    "QLinearConv",
-    "MatMulInteger",
-)
 _BATCH_WORDS = ("batch", "n", "b", "bs", "none", "rows", "samples")
 _FREE_INITIALISERS = 4
 """IR version from which initialisers that are graph inputs can be overridden by requests."""
-
-
-def read_onnx(entry: Entry, findings: Findings) -> OnnxInterface | None:
-    """Read a model file's interface; damage becomes a finding."""
-    try:
-        with open_file(entry) as file:
-            found = read_interface(file)
-    except Damaged as problem:
-        rule = "onnx-truncated" if problem.truncated else "onnx-invalid"
-        findings.add(rule, f"{entry.name}: {problem}", entry.relative)
-        return None
-    except TooLarge:
-        findings.add("not-checked", f"{entry.name} has more parts than lint reads", entry.relative)
-        return None
-    except OSError as problem:
-        findings.add("not-checked", f"{entry.name} cannot be read: {problem.strerror}", entry.relative)
-        return None
-    open_axes = any(t.shape is None or -1 in t.shape for t in found.outputs)
-    if open_axes and entry.size <= LARGEST_FILE:
-        inferred = infer_outputs(entry.path)
-        found.outputs = [_merged(t, inferred.get(t.name)) for t in found.outputs]
-    return found
-
-
-def _merged(tensor: OnnxTensor, inferred: list[int] | None) -> OnnxTensor:
-    """A declared shape with inferred sizes on its free axes, as ONNX Runtime merges them."""
-    if tensor.kind not in ("tensor", "untyped") or inferred is None:
-        return tensor
-    if tensor.shape is None:
-        return replace(tensor, shape=tuple(inferred), symbols=("",) * len(inferred))
-    if len(inferred) != len(tensor.shape):
-        return tensor
-    shape = tuple(i if d == -1 else d for d, i in zip(tensor.shape, inferred, strict=True))
-    return replace(tensor, shape=shape)
-
-
-def check_release(
-    entry: Entry, graph: OnnxInterface, view: View, release: Release, findings: Findings
-) -> None:
-    """Check the file itself: opsets, IR version, domains, tensor kinds."""
-    file, target = entry.relative, f"Triton {release.name} (ONNX Runtime {release.onnxruntime})"
-    for domain, newest in (("", release.opset), ("ai.onnx.ml", release.ml_opset)):
-        opset = graph.opsets.get(domain, 0)
-        if opset > newest:
-            findings.add(
-                "onnx-opset-newer",
-                f"the graph has opset {opset} of {domain or 'ai.onnx'}; {target} loads up to {newest}",
-                file,
-            )
-    if graph.ir > release.ir:
-        findings.add(
-            "onnx-ir-newer", f"the file has IR version {graph.ir}; {target} loads up to {release.ir}", file
-        )
-    if 0 < graph.opsets.get("", 0) < 7:
-        findings.add("onnx-opset-old", f"the graph has opset {graph.opsets['']}", file)
-    if not view.config.model_operations.op_library_filename:
-        foreign = {o for o in graph.operators if o[0] not in KNOWN_DOMAINS and o[0] not in graph.functions}
-        for domain in sorted({d for d, _ in foreign}):
-            names = sorted(n for d, n in foreign if d == domain)
-            findings.add(
-                "onnx-domain-unknown",
-                f"ONNX Runtime has no operators of the domain '{domain}'",
-                file,
-                evidence=[f"the graph uses {text_list(names)}"],
-            )
-    for what, listed in (("input", (*graph.inputs, *graph.initial)), ("output", graph.outputs)):
-        for tensor in listed:
-            if tensor.kind not in ("tensor", "untyped"):
-                findings.add("onnx-not-tensor", f"{what} '{tensor.name}' is a {tensor.kind}", file)
-            elif tensor.kind == "tensor" and tensor.elem not in TYPES and tensor.elem:
-                findings.add(
-                    "onnx-type-unserved",
-                    f"{what} '{tensor.name}' has ONNX's element type {tensor.elem}",
-                    file,
-                )
-            elif tensor.elem == 16:
-                findings.add("onnx-bf16", f"{what} '{tensor.name}' is BF16", file)
-    _check_gpu(graph, view, findings)
-
-
-def check_external(model: Model, entry: Entry, graph: OnnxInterface, findings: Findings) -> None:
-    """Check the files in which the graph's weights lie."""
-    folder = entry.relative.split("/")[:-1]
-    # <model>/<version>: nothing may lie outside of it, also when the model is a folder in it.
-    inside = len(model.folder.relative.split("/")) + 1
-    for data in graph.external.values():
-        said = f"weights in '{data.location}'"
-        parts = list(folder)
-        steps = data.location.replace("\\", "/").split("/")
-        if data.location.startswith(("/", "\\")) or data.location[1:3] in (":\\", ":/"):
-            findings.add("external-absolute", f"{said} are named by an absolute path", entry.relative)
-            continue
-        escaped = False
-        for step in steps:
-            if step == "..":
-                parts = parts[:-1]
-                escaped = escaped or len(parts) < inside
-            elif step not in ("", "."):
-                parts.append(step)
-        if escaped:
-            findings.add("external-escapes", f"{said} lie outside the version folder", entry.relative)
-            continue
-        found = model.tree.entry(*parts)
-        if found is None or found.kind == "broken" or not data.location:
-            findings.add("external-missing", f"{said} are not there", entry.relative)
-        elif found.kind == "outside" or (found.link and _leaves(model, entry, found)):
-            findings.add("external-escapes", f"{said} are a link out of the version folder", entry.relative)
-        elif not found.is_file:
-            findings.add("external-missing", f"{said} are no regular file", entry.relative)
-        elif found.size < data.end:
-            findings.add(
-                "external-short",
-                f"{said} need {data.end} bytes, the file has {found.size}",
-                entry.relative,
-            )
-
-
-def _leaves(model: Model, entry: Entry, found: Entry) -> bool:
-    version = entry.path
-    while version.parent != model.folder.path and version != version.parent:
-        version = version.parent
-    real = found.path.resolve()
-    return version.resolve() not in real.parents
 
 
 def check_graph(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> None:
@@ -381,19 +232,6 @@ def _check_sequence_names(
                 f"onnx-{what}-unknown",
                 f"the model does not provide the {what} '{name}'; it has {text_list(sorted(known))}",
                 *view.where(*path),
-            )
-
-
-def _check_gpu(graph: OnnxInterface, view: View, findings: Findings) -> None:
-    names = {name for _, name in graph.operators}
-    if not any(n.startswith(_CLASSIC) for n in names) or names & set(_HEAVY):
-        return
-    for index, group in enumerate(view.config.instance_group):
-        if enum_name(group, "kind") == "KIND_GPU":
-            findings.add(
-                "instance-gpu-unused",
-                "KIND_GPU for a graph that ONNX Runtime computes on the CPU",
-                *view.where("instance_group", index, "kind"),
             )
 
 

@@ -27,6 +27,7 @@ _TOKEN = re.compile(
     |(?P<mark>[][{}<>:;,])""",
     re.VERBOSE,
 )
+_ODD = re.compile(r"#[^\n]*|[^\S \t\n\v\f\r]")
 _ESCAPE = re.compile(
     r"""\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))""", re.DOTALL
 )
@@ -58,11 +59,14 @@ class Positions:
         places: Where a field begins: its name, or its value for the elements of a ``[...]`` list.
         values: Text of scalar fields; strings are decoded.
         complete: Whether the whole text was understood.
+        refused: The first character that protobuf's C++ parser, which is Triton's, refuses although Python's
+            takes it (io/tokenizer.cc): a null byte anywhere, other space than ASCII's between tokens.
     """
 
     places: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, str] = field(default_factory=dict)
     complete: bool = False
+    refused: tuple[Place, str] | None = None
 
     def place(self, *path: str | int) -> Place | None:
         """The place of a path such as ``"input", 1, "dims", 0``; of its nearest ancestor if it is not there.
@@ -109,7 +113,27 @@ def scan(text: str) -> Positions:
     Args:
         text: The text; anything at all.
     """
-    return _Scanner(text).run()
+    found = _Scanner(text).run()
+    found.refused = _refused(text)
+    return found
+
+
+def _refused(text: str) -> tuple[Place, str] | None:
+    at, odd = 0, text.find("\x00")
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            break
+        if match.lastgroup == "space":
+            for piece in _ODD.finditer(match.group()):
+                if not piece.group().startswith("#"):
+                    found = at + piece.start()
+                    odd = found if odd < 0 else min(odd, found)
+                    break
+        at = match.end()
+    if odd < 0:
+        return None
+    return Place(text.count("\n", 0, odd) + 1, odd - text.rfind("\n", 0, odd)), text[odd]
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("metrics-incomplete", E, "A metric_control without a family, or without histogram buckets.", f"{_CORE}, ValidateModelMetrics", "write metric_identifier and histogram_options"),
     ("lint-failed", E, "A check failed in a way it should not have; what it would have found is unknown. This is our bug.", "lint itself", "please report it with the file"),
     # config.pbtxt as text
+    ("config-character", E, "A character between the fields that Triton's parser refuses: a null byte, a control character or a space that is not ASCII, as word processors and web pages leave behind.", f"{_SEEN}; protobuf, io/tokenizer.cc", "replace it by a plain space"),
     ("config-key-twice", W, "A map has the same key twice. The last one counts, in silence.", "protobuf text format", "remove one of them"),
     ("config-misplaced", W, "A config.pbtxt in a version folder is not read; Triton has one configuration for all versions.", "core/src/model_repository_manager", "move it into the model's folder"),
     ("config-not-file", E, "config.pbtxt is a folder, a broken link or something else that is no file.", "core/src/model_repository_manager", "put a text file there"),
@@ -98,6 +99,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("slot-utilization", E, "minimum_slot_utilization is not within 0 and 1.", _VALIDATE, "within 0 and 1"),
     ("state-backend", W, "Implicit state on a backend that has none.", "python_backend, README; server/docs/user_guide/architecture.md", "keep the state in the model"),
     ("state-file-missing", E, "A data_file of initial_state is not there.", "core/src/sequence_state.cc", "files of initial_state lie in <model>/initial_state/"),
+    ("agents-empty", E, "model_repository_agents without an agent. Triton does not refuse it: the whole server process dies.", _SEEN, "name an agent, or remove it"),
+    ("metric-tag-name", E, "A key of metric_tags has a character that Prometheus does not allow in a label. Triton does not refuse it: the whole server process dies.", f"{_SEEN}; prometheus.io, data model", "use letters, digits and underscores"),
     ("agent-unknown", W, "A repository agent that is not part of the standard containers; without its library the model does not load.", "core/src/repo_agent.cc", "check that the server has this agent"),
     # Instances
     ("instance-cpu-gpus", E, "An instance group of KIND_CPU or KIND_MODEL lists gpus.", _GROUPS, "remove gpus, or use KIND_GPU"),

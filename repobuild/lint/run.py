@@ -19,8 +19,10 @@ from repobuild.lint.finding import Finding, Findings
 from repobuild.lint.labels import check_labels
 from repobuild.lint.layout import check_layout, is_model, nested_models
 from repobuild.lint.model import CONFIG_FILE, Model, View, read_model, served_versions
+from repobuild.lint.onnx_checks import check_external, check_release
 from repobuild.lint.onnx_file import OnnxInterface
-from repobuild.lint.onnx_rules import check_external, check_graph, check_release, read_onnx
+from repobuild.lint.onnx_read import TYPES, read_onnx
+from repobuild.lint.onnx_rules import check_graph
 from repobuild.lint.python_model import PythonModel, read_python
 from repobuild.lint.torch_model import check_torch_file, check_torch_names
 from repobuild.lint.versions import check_folders, check_stray_configs, check_versions, model_file, sound_file
@@ -291,6 +293,4 @@ def _differences(one: OnnxInterface, other: OnnxInterface) -> list[str]:
 
 
 def _described(tensor: tuple[object, ...] | None) -> str:
-    from repobuild.lint.onnx_rules import TYPES
-
     return "absent" if tensor is None else f"{TYPES.get(tensor[0], tensor[0])} {tensor[1]}"  # type: ignore[call-overload]

@@ -30,6 +30,8 @@ _CAPABILITY = re.compile(r"[1-9][0-9]?\.[0-9]")
 
 def check_folders(model: Model, findings: Findings) -> None:
     """Check the names of the folders beside the versions; these rules hold for every configuration."""
+    # Packages beside a python model are its own affair; a folder with the model's file is a lost version.
+    wanted = {v.effective.filename for v in model.views if v.effective.backend != "python"} - {""}
     loose = [c for c in model.children if c.is_folder and c.name not in NOT_VERSIONS]
     for child in loose:
         if child in model.versions.values() or child.name.startswith("."):
@@ -37,7 +39,7 @@ def check_folders(model: Model, findings: Findings) -> None:
         if re.fullmatch(r"0[0-9]+", child.name):
             findings.add("version-leading-zero", f"version folder '{child.name}' is ignored", child.relative)
         elif not _NUMBER_PREFIX.match(child.name) and any(
-            e.name.endswith(_all_endings()) for e in model.tree.children(child)
+            e.name in wanted for e in model.tree.children(child)
         ):
             findings.add("version-not-number", f"folder '{child.name}' is ignored", child.relative)
 

@@ -36,7 +36,9 @@ def check_warmup(
     config = view.config
     if view.effective.backend == "ensemble":
         return
+    # Tensors that the server itself makes may be given as well.
     controls = {c.name for c in config.sequence_batching.control_input}
+    controls |= {name for item in config.batch_input for name in item.target_name}
     for index, sample in enumerate(config.model_warmup):
         if sample.batch_size == 0:
             place = view.where("model_warmup", index, "batch_size")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repobuild.lint import onnx_rules
+from repobuild.lint import onnx_read
 from repobuild.lint.inferred import infer_outputs
 from repobuild.lint.run import lint
 from repobuild.releases import newest, release
@@ -29,7 +29,7 @@ def remembered_inference(monkeypatch, _inferred):
             _inferred[digest] = infer_outputs(file)
         return _inferred[digest]
 
-    monkeypatch.setattr(onnx_rules, "infer_outputs", infer)
+    monkeypatch.setattr(onnx_read, "infer_outputs", infer)
 
 
 @pytest.fixture

@@ -586,6 +586,18 @@ CASES = [
     ),
     same("version-number-prefix", s.onnx() | {"m/2_new/model.onnx": s.graph()}, s.onnx(), "m/2_new"),
     same("version-not-number", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    added(
+        "metric-tag-name",
+        f'metric_tags {{ key: "my-team" value: "a" }} {HERE}\n',
+        'metric_tags { key: "my_team" value: "a-b c" }\n',
+    ),
+    added(
+        "agents-empty",
+        f"model_repository_agents {{ }} {HERE}\n",
+        'model_repository_agents { agents { name: "checksum" } }\n',
+    ),
+    swap("config-character", "max_batch_size: 8", f"max_batch_size:\xa08 {HERE}"),
+    added("config-character", f"{HERE} \x00\n", "# \xa0 \x1b in a comment\n"),
     same("config-misplaced", s.onnx() | {"m/1/config.pbtxt": PLAIN}, s.onnx(), "m/1/config.pbtxt"),
     same(
         "model-file-misplaced",

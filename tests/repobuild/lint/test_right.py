@@ -271,6 +271,19 @@ RIGHT = {
         + 'parameters { key: "model_type" value { string_value: "xgboost_json" } }\n',
         "m/1/xgboost.json": "{}",
     },
+    "packages beside a python model": {**s.python(), "m/pkg/model.py": "x = 1\n", "m/assets/net.onnx": b"x"},
+    "configurations by GPU and no other": {
+        "m/configs/t4.pbtxt": s.PLAIN.replace("onnxruntime", "tensorrt")
+        + 'default_model_filename: "t4.plan"\n',
+        "m/1/t4.plan": b"plan",
+    },
+    "a file of ONNX Runtime's own format": {
+        "m/config.pbtxt": s.PLAIN + 'default_model_filename: "model.ort"\n',
+        "m/1/model.ort": b"\x00\x00\x00\x00ORTM",
+    },
+    "Windows line ends": {
+        k: v.replace("\n", "\r\n") if isinstance(v, str) else v for k, v in s.onnx().items()
+    },
     "a file beside the models": {"README.md": "x", **s.onnx()},
 }
 
