@@ -193,6 +193,31 @@ def test_a_name_too_long_to_be_one_is_not_taken_for_one(opcode):
     assert not found.truncated
 
 
+UBJSON = (
+    b"{L" + bytes(7) + b"\x06ConfigL" + bytes(7) + b"\x07learner{" + b"x" * 3_000
+    + b"L" + bytes(7) + b"\x07version[#L" + bytes(7) + b"\x03i\x03i\x00i\x05" + b"y" * 100_000
+)  # fmt: skip
+JSON = b'{"Config":{"learner":{},"version":[1,7,6]},"Model":{}}'
+
+
+@pytest.mark.parametrize(("blob", "version"), [(UBJSON, "3.0.5"), (JSON, "1.7.6")])
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_the_version_of_a_pickled_booster_is_read(blob, version, protocol):
+    found = scan(pickle.dumps({"handle": bytearray(blob), "note": Trap()}, protocol))
+    assert found.complete
+    assert found.versions == {"xgboost": (version,)}
+    assert "posix.system" in found.calls
+
+
+@pytest.mark.parametrize(
+    "blob", [b"{L" + b"z" * 100_000, b'{"version":[1,2,3]}', b'{"learner":1,"version":[1,2]}']
+)
+def test_bytes_that_are_no_booster_have_no_version(blob):
+    found = scan(pickle.dumps(blob))
+    assert found.complete
+    assert found.versions == {}
+
+
 HOSTILE = {
     "opcodes": b"N0" * 60_000,
     "stack": b"N" * 30_000,

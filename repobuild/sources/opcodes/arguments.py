@@ -10,6 +10,7 @@ from typing import Any
 
 from repobuild.sources.opcodes.limits import MAX_ITEMS, MAX_TEXT_BYTES
 from repobuild.sources.opcodes.machine import UNKNOWN, Machine, Reader
+from repobuild.sources.opcodes.traces import BLOB_STARTS, LONGEST_BLOB, note_blob
 
 BYTES_LOOKED_AT = 2
 """Leading bytes of a byte string that are kept; the first opcode of a function tells Python's version."""
@@ -61,8 +62,11 @@ def _counted(prefix: int, kind: str) -> Reader:
             raise ValueError("a length below zero")
         if kind[0] == "b" and size >= BYTES_LOOKED_AT:
             start = machine.stream.read(BYTES_LOOKED_AT)
-            machine.stream.skip(size - BYTES_LOOKED_AT)
             machine.budget.keep(40)
+            more = min(size - BYTES_LOOKED_AT, LONGEST_BLOB) if start in BLOB_STARTS else 0
+            if more:
+                note_blob(machine.found, machine.stream.read(more))
+            machine.stream.skip(size - BYTES_LOOKED_AT - more)
             return start
         if size > keep:
             machine.stream.skip(size)

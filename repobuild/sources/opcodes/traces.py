@@ -22,6 +22,14 @@ MODULE_HINTS: tuple[tuple[str, str, str], ...] = (
 """Beginnings of imported names that only some versions of a package write. NumPy 2.0 renamed ``numpy.core``
 to ``numpy._core``; pandas 2.0 removed ``Int64Index`` and its module."""
 
+BLOB_STARTS = (b"{L", b'{"')
+LONGEST_BLOB = 1 << 15
+XGBOOST_VERSION = re.compile(
+    rb'version\[#L\x00{7}\x03i([\x00-\x7f])i([\x00-\x7f])i([\x00-\x7f])|"version":\[(\d{1,3}),(\d{1,3}),(\d{1,3})\]'
+)
+"""XGBoost keeps its version as three integers in the booster's state, in UBJSON or JSON
+(src/common/version.cc, json.cc); the state begins with its configuration, so it stands near the beginning."""
+
 CODE_ARGUMENTS: Mapping[int, str] = {15: "<3.8", 16: ">=3.8,<3.11", 18: ">=3.11"}
 """Arguments of ``types.CodeType`` by version of Python: 3.8 added one and 3.11 two more."""
 
@@ -45,6 +53,16 @@ def note_entry(found: Found, key: str, value: Any) -> None:
     package = VERSION_KEYS.get(key)
     if package and isinstance(value, str) and VERSION.fullmatch(value):
         found.versions.setdefault(package, set()).add(value)
+
+
+def note_blob(found: Found, start: bytes) -> None:
+    """Read from the beginning of a byte string whether it is a booster of XGBoost, and of which version."""
+    match = XGBOOST_VERSION.search(start) if b"learner" in start else None
+    if match:
+        parts = [str(part[0]) for part in match.groups()[:3] if part] or [
+            part.decode() for part in match.groups()[3:] if part
+        ]
+        found.versions.setdefault("xgboost", set()).add(".".join(parts))
 
 
 def note_call(found: Found, target: Any, arguments: Any) -> None:

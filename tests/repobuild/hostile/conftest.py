@@ -1,16 +1,15 @@
-"""Runs the command line on one hostile file and measures what it did."""
+"""Runs the command line on one hostile file, and checks what must hold for all of them."""
 
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 TERMINAL = {chr(c) for c in (*range(9), *range(11, 32), 0x7F, *range(0x80, 0xA0), 0x202E, 0x2066)}
-
-
 OTHERS = ("said", "scratch/.ses")
 """What this test writes, and what onnxruntime writes into the temporary folder when it is imported."""
 
@@ -22,23 +21,23 @@ class Ended:
     Attributes:
         status: Exit status.
         said: Everything it printed.
-        peak: The most memory that it, or a process that it waited for, held; bytes.
+        peak: The most memory that it held, in bytes; 0 where it ran inside the test's own process.
     """
 
     status: int
     said: str
-    peak: int
+    peak: int = 0
 
 
 @pytest.fixture
-def refused(tmp_path, tree):
-    """Convert a hostile file without trust; checks what must hold for all, and answers how it ended.
+def hostile_project(tmp_path, tree):
+    """A project around a hostile file: ``hostile_project(make, run, ...)`` runs it and looks at what is left.
 
-    ``refused(make, kind=...)``: nothing ran, nothing lies anywhere, and there is neither a traceback nor
-    anything in the message that a terminal would obey.
+    Nothing of the file may have run, nothing may lie anywhere that did not lie there before, and there may be
+    neither a traceback nor anything in the message that a terminal would obey.
     """
 
-    def run(make, *words, kind=None, name="model.joblib"):
+    def run_in(make, run, kind=None, name="model.joblib"):
         home, scratch = tmp_path / "home", tmp_path / "scratch"
         for folder in (home, scratch):
             folder.mkdir()
@@ -48,34 +47,55 @@ def refused(tmp_path, tree):
         source = f"{{path: {name}{f', kind: {kind}' if kind else ''}}}"
         (home / "recipe.yaml").write_text(f"name: m\nsource: {source}\nsamples: rows.npy\n")
         before = {path: len(data) for path, data in tree(tmp_path).items()}
-        with (tmp_path / "said").open("w+b") as said:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "repobuild",
-                    "convert",
-                    "recipe.yaml",
-                    "--repository",
-                    "models",
-                    *words,
-                ],
-                cwd=home,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "120"},
-            )
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            said.seek(0)
-            text = said.read().decode("utf-8", "replace")
-        ended = Ended(process.returncode, text, used.ru_maxrss << 10)
-        assert not canary.exists(), f"it ran: {text}"
+        ended = run(home, scratch)
+        assert not canary.exists(), f"it ran: {ended.said}"
         left = {path: len(data) for path, data in tree(tmp_path).items() if path not in OTHERS}
         assert left == before, "something was written"
-        assert "Traceback" not in text
-        assert not TERMINAL & set(text.replace("\n", "")), ascii(text)
-        assert "error[" in text
+        assert "Traceback" not in ended.said
+        assert not TERMINAL & set(ended.said.replace("\n", "")), ascii(ended.said)
+        assert "error[" in ended.said
         return ended
 
-    return run
+    return run_in
+
+
+@pytest.fixture
+def refused(hostile_project, repobuild_cli, monkeypatch):
+    """Convert a hostile file, by default without trust: ``refused(make, *words, kind=..., name=...)``."""
+
+    def convert(make, *words, **file):
+        def run(home, scratch):
+            monkeypatch.chdir(home)
+            monkeypatch.setenv("TMPDIR", str(scratch))
+            monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+            outcome = repobuild_cli("convert", "recipe.yaml", "--repository", "models", *words)
+            return Ended(outcome.status, outcome.out + outcome.err)
+
+        return hostile_project(make, run, **file)
+
+    return convert
+
+
+@pytest.fixture
+def refused_apart(hostile_project, tmp_path):
+    """The same in a process of its own, whose memory is measured."""
+
+    def convert(make):
+        def run(home, scratch):
+            with (tmp_path / "said").open("w+b") as said:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "repobuild", "convert", "recipe.yaml", "--repository", "models"],
+                    cwd=home,
+                    stdout=said,
+                    stderr=said,
+                    env={**os.environ, "TMPDIR": str(scratch)},
+                )
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                said.seek(0)
+                text = said.read().decode("utf-8", "replace")
+            return Ended(process.returncode, text, used.ru_maxrss << 10)
+
+        return hostile_project(make, run)
+
+    return convert

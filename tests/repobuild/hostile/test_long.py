@@ -12,10 +12,11 @@ _spec.loader.exec_module(files)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 MIB = 1 << 20
 PEAK = 900 * MIB
+HEAVY = (files.deep_tuples, files.deep_marks, files.long_integer, files.zips_all_the_way, files.lying_sizes)
 
 
-@pytest.mark.parametrize("make", files.LONG, ids=lambda make: make.__name__)
-def test_a_file_that_costs_its_reader_much_is_refused(refused, make):
-    ended = refused(make)
+@pytest.mark.parametrize("make", [*files.LONG, *HEAVY], ids=lambda make: make.__name__)
+def test_a_file_that_costs_its_reader_much_is_refused(refused_apart, make):
+    ended = refused_apart(make)
     assert ended.status in (3, 5, 6), ended.said
     assert ended.peak < PEAK

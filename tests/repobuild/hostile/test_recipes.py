@@ -31,7 +31,7 @@ RECIPES = {
     "an octal integer": ("name: m\nopset: 0o" + "7" * 500_000 + "\n", "recipe-"),
     "a base-60 integer": ("%YAML 1.1\n---\nname: m\nopset: " + ":".join(["59"] * 50_000) + "\n", "recipe-"),
     "a float without end": ("name: m\ntolerance: {atol: 1" + "0" * 400_000 + "e999999999}\n", "recipe-"),
-    "many keys": ("".join(f"k{i}: 1\n" for i in range(60_000)), "recipe-invalid"),
+    "many keys": ("".join(f"k{i}: 1\n" for i in range(5_000)), "recipe-invalid"),
     "the same key again": ("name: a\n" * 1_000, "recipe-not-yaml"),
     "many documents": ("--- {}\n" * 20_000, "recipe-not-yaml"),
     "a key that is a list": ("? [a, b]\n: 1\n", "recipe-"),
