@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -101,7 +102,7 @@ def annotate(error: RepobuildError) -> None:
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    placed = [e for e in error.evidence if e.file and not e.file.startswith("--")]
+    placed = [e for e in error.evidence if e.file and Path(e.file).is_file()]
     for item in placed or [Evidence("")]:
         properties = {"file": item.file, "line": item.line, "title": f"repobuild {error.code}"}
         told = ",".join(f"{k}={_property(str(v))}" for k, v in properties.items() if v is not None)

@@ -212,8 +212,10 @@ ERROR = InputInvalid(
 )
 
 
-def test_in_github_actions_errors_are_annotations_with_what_must_be_escaped(monkeypatch, capsys):
+def test_in_github_actions_errors_are_annotations_with_what_must_be_escaped(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b:c.yaml").touch()
     annotate(ERROR)
     assert capsys.readouterr().err == (
         "::error file=a%2Cb%3Ac.yaml,line=3,title=repobuild recipe-invalid"
