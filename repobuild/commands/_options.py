@@ -15,21 +15,31 @@ TRUST_KINDS = ("pickle", "module", "torchscript")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class FolderPath(click.ParamType[Path]):
-    """A path; an empty one, as an unset variable gives, is refused."""
+class GivenPath(click.ParamType[Path]):
+    """A path; an empty one, as an unset variable gives, is refused.
 
-    name = "folder"
+    Args:
+        name: What it is, for help.
+        file: Whether it is to be written, so that it cannot be a folder.
+    """
+
+    def __init__(self, name: str = "path", *, file: bool = False) -> None:
+        self.name = name
+        self._file = file
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Turn the word into a path."""
         if not str(value).strip():
             self.fail("the path is empty", param, ctx)
-        return Path(str(value))
+        path = Path(str(value))
+        if self._file and (path.is_dir() or not path.name):
+            self.fail(f"'{path}' is a folder", param, ctx)
+        return path
 
 
 def repository_option(*, required: bool, text: str) -> Callable[[Command], Command]:
     """``--repository``."""
-    return click.option("-r", "--repository", type=FolderPath(), required=required, help=text)
+    return click.option("-r", "--repository", type=GivenPath("folder"), required=required, help=text)
 
 
 def trust_option(command: Command) -> Command:
@@ -53,7 +63,7 @@ def junit_option(command: Command) -> Command:
     """``--junit``."""
     return click.option(
         "--junit",
-        type=click.Path(path_type=Path, dir_okay=False),
+        type=GivenPath("file", file=True),
         help="Write every check as JUnit XML here, also when a build is refused.",
     )(command)
 

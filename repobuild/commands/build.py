@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from repobuild.commands._options import (
+    GivenPath,
     json_option,
     junit_option,
     progress_options,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=GivenPath())
 @repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
 @trust_option
 @click.option(

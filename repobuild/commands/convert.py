@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from repobuild.commands._options import (
+    GivenPath,
     json_option,
     junit_option,
     progress_options,
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="RECIPE_OR_MODEL")
+@click.argument("model", type=GivenPath(), metavar="RECIPE_OR_MODEL")
 @repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
 @trust_option
 @setting_options
 @click.option(
     "--report",
     "report_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=GivenPath("file", file=True),
     help="Write the report as JSON here, also when the build is refused.",
 )
 @junit_option

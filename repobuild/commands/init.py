@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from repobuild.commands._options import json_option, trust_option
+from repobuild.commands._options import GivenPath, json_option, trust_option
 from repobuild.envelope import Dialogue
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("--samples", type=click.Path(path_type=Path), help="Real input rows for it.")
+@click.argument("model", type=GivenPath())
+@click.option("--samples", type=GivenPath(), help="Real input rows for it.")
 @click.option("--name", help="Model name in the repository; made from the file's name when left out.")
 @trust_option
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=GivenPath("file", file=True),
     default=Path("recipe.yaml"),
     show_default=True,
     help="Recipe file to write.",

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from repobuild.commands._options import json_option
+from repobuild.commands._options import GivenPath, json_option
 from repobuild.envelope import Dialogue
 
 SHOWN = 40
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=GivenPath())
 @json_option
 @click.pass_obj
 def inspect(talk: Dialogue, /, path: Path) -> None:

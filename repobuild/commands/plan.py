@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from repobuild.commands._options import (
+    GivenPath,
     json_option,
     repository_option,
     setting_options,
@@ -25,7 +26,7 @@ SHOWN = 12
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="RECIPE_OR_MODEL")
+@click.argument("model", type=GivenPath(), metavar="RECIPE_OR_MODEL")
 @repository_option(required=False, text="Repository that would be built into.")
 @trust_option
 @setting_options

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from repobuild.commands._options import json_option, progress_options
+from repobuild.commands._options import GivenPath, json_option, progress_options
 from repobuild.console import Progress, display, table
 from repobuild.envelope import Dialogue
 
 
 @click.command()
-@click.argument("repository", type=click.Path(path_type=Path))
+@click.argument("repository", type=GivenPath())
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @progress_options
 @json_option
