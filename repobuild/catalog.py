@@ -54,7 +54,7 @@ CATALOG: Mapping[str, Meaning] = {
     "model-kind-unknown": Meaning(3, "Neither the content nor the name of the file tells what kind of model it is."),
     "model-lfs-pointer": Meaning(3, "A Git LFS pointer lies where the model should be; git lfs pull fetches the model."),
     "model-missing": Meaning(3, "There is no file at the path that the recipe names."),
-    "model-name-clash": Meaning(3, "Several recipes below one folder have the same model name, or names that differ in case only. Nothing was built."),
+    "model-name-clash": Meaning(3, "Several recipes have one model name, or a name differs in case only from that of another recipe or of a model in the repository. Nothing was built."),
     "model-not-file": Meaning(3, "The path of the model file leads to a named pipe, a socket or a device, not to a regular file."),
     "model-not-pickle": Meaning(3, "The file is neither a joblib nor a pickle file."),
     "model-truncated": Meaning(3, "The model file ends before the model is complete, usually because it was cut off while it was written or copied."),

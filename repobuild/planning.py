@@ -219,11 +219,14 @@ def _place(recipe: Recipe, repository: Path) -> PlacePlan:
     elif existing.text is None:
         config = "a new one is written: the folder has none"
     elif existing.ours:
-        config = "it is repobuild's own, and replaced if it changes; a change of inputs or outputs is refused"
+        config = (
+            "it is repobuild's own, and replaced if it changes; a change of inputs or outputs is refused without"
+            " --allow-schema-change"
+        )
     else:
         config = (
             f"{CONFIG_FILE} was written or edited by hand: it is kept byte for byte if it fits the new"
-            " version, and otherwise the build is refused"
+            " version, and otherwise the build is refused without --update-config"
         )
     return PlacePlan(
         repository=str(repository),
