@@ -220,8 +220,8 @@ def _place(recipe: Recipe, repository: Path) -> PlacePlan:
         config = "a new one is written: the folder has none"
     elif existing.ours:
         config = (
-            "it is repobuild's own, and replaced if it changes; a change of inputs or outputs is refused without"
-            " --allow-schema-change"
+            "it is repobuild's own, and replaced if it changes; a change of inputs or outputs is refused"
+            " without --allow-schema-change"
         )
     else:
         config = (
