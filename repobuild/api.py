@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from repobuild.build import Order, Refused
+from repobuild.build import Changes, Order, Refused
 from repobuild.errors import InputInvalid, RepobuildError, evidence, from_oserror
 from repobuild.handing import write_estimator, write_table
 from repobuild.pipeline import convert as build
@@ -27,6 +27,8 @@ def convert(
     name: str | None = None,
     labels: Any = None,
     trust: Iterable[str] = (),
+    update_config: bool = False,
+    allow_schema_change: bool = False,
     watch: Watch | None = None,
     **recipe_keys: Any,
 ) -> Report:
@@ -43,6 +45,8 @@ def convert(
         name: Model name in it; by default made from the class or the file.
         labels: True targets of the samples, ``[rows]``: an array, a list, a Series, or the path of a file.
         trust: Kinds of code-carrying files that are vouched for: ``pickle``, ``module``, ``torchscript``.
+        update_config: Bring a config.pbtxt up to date that was written or edited by hand.
+        allow_schema_change: Let the version have other inputs or outputs than the one before it.
         watch: Told of the steps.
         **recipe_keys: Further keys of a recipe: ``serving={"max_batch_size": 8}``. Those of ``source`` are
             joined with what is known of the model.
@@ -54,6 +58,7 @@ def convert(
         RepobuildError: The model was refused, and the repository is as it was.
     """
     vouched = Trust(frozenset((trust,) if isinstance(trust, str) else trust))
+    changes = Changes(update_config, allow_schema_change)
     try:
         with tempfile.TemporaryDirectory(prefix="repobuild-") as folder:
             home = Path(folder)
@@ -68,7 +73,7 @@ def convert(
             settings = [Setting((key,), None, f"convert({key}=...)") for key in document if key != "source"]
             try:
                 recipe = dataclasses.replace(made_recipe(document), digest=_digest(document))
-                return build(Order(recipe, Path(repository), vouched), watch)
+                return build(Order(recipe, Path(repository), vouched, changes), watch)
             except Refused as refused:
                 raise pointed(refused.error, settings) from refused
             except RepobuildError as error:

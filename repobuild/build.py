@@ -26,6 +26,22 @@ SHOWN_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What a build may change in a repository beside adding a version.
+
+    Attributes:
+        config: Bring a config.pbtxt up to date that the user wrote or edited.
+        schema: Let the version have other inputs and outputs than the one before.
+    """
+
+    config: bool = False
+    schema: bool = False
+
+
+NO_CHANGES = Changes()
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What to build.
 
@@ -33,15 +49,13 @@ class Order:
         recipe: The model.
         repository: The Triton model repository to build into.
         trust: What the user vouches for.
-        update_config: Whether a config.pbtxt that the user wrote or edited may be brought up to date.
-        allow_schema_change: Whether a version may have other inputs and outputs than the one before.
+        changes: What may change in the repository beside the new version.
     """
 
     recipe: Recipe
     repository: Path
     trust: Trust = Trust()
-    update_config: bool = False
-    allow_schema_change: bool = False
+    changes: Changes = NO_CHANGES
 
 
 class Refused(Exception):

@@ -114,6 +114,8 @@ CATALOG: Mapping[str, Meaning] = {
     "tolerance-unknown": Meaning(3, "tolerance: names an output that the model does not have."),
     "tritonclient-missing": Meaning(7, "The package tritonclient does not import."),
     "verification-failed": Meaning(8, "Through the bundled server, the staged model does not answer as the original. The repository is untouched."),
+    "version-too-large": Meaning(3, "The repository has a version of the largest number that Triton can hold, so there is no next one."),
+    "version-unreadable": Meaning(3, "The configuration does not name the inputs and outputs of the present version, and its model.onnx does not tell them."),
     "worker-cpu-time": Meaning(7, "Code of the model used up the processor time that its child process may use."),
     "worker-crashed": Meaning(7, "The child process in which the model is loaded died: code in the model ended it, a library crashed, or the system killed it for its memory."),
     "worker-file-too-large": Meaning(7, "Code of the model wrote a larger file than its child process may write."),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.build import Order, Refused
+from repobuild.build import NO_CHANGES, Changes, Order, Refused
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, from_oserror
 from repobuild.pipeline import convert
 from repobuild.recipe.load import RECIPE_FILE, load_recipe, recipe_evidence
@@ -122,6 +122,7 @@ def build_all(
     *,
     fail_fast: bool = False,
     beginning: Callable[[Found], None] = lambda _: None,
+    changes: Changes = NO_CHANGES,
 ) -> Iterator[Built]:
     """Build recipes one after another.
 
@@ -132,6 +133,7 @@ def build_all(
         watch: Told of the steps.
         fail_fast: Skip what follows a failure.
         beginning: Called before each.
+        changes: What may change in the repository beside the new versions.
     """
     failed = False
     for item in found:
@@ -140,12 +142,18 @@ def build_all(
             yield Built(item.file, model, "skipped")
             continue
         beginning(item)
-        built = build_one(item, repository, trust, watch)
+        built = build_one(item, repository, trust, watch, changes)
         failed = failed or built.result == "failed"
         yield built
 
 
-def build_one(item: Found, repository: Path, trust: Trust, watch: Watch | None = None) -> Built:
+def build_one(
+    item: Found,
+    repository: Path,
+    trust: Trust,
+    watch: Watch | None = None,
+    changes: Changes = NO_CHANGES,
+) -> Built:
     """Build one recipe; an error is part of the answer.
 
     Args:
@@ -153,11 +161,12 @@ def build_one(item: Found, repository: Path, trust: Trust, watch: Watch | None =
         repository: The Triton model repository to build into.
         trust: What the user vouches for.
         watch: Told of the steps.
+        changes: What may change in the repository beside the new version.
     """
     if item.recipe is None:
         return Built(item.file, None, "failed", error=item.problem)
     try:
-        report = convert(Order(item.recipe, repository, trust), watch or Silent())
+        report = convert(Order(item.recipe, repository, trust, changes), watch or Silent())
     except Refused as refused:
         return Built(item.file, item.recipe.name, "failed", refused.report, refused.error)
     except RepobuildError as error:

@@ -130,7 +130,17 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, shop: Workshop) -> E
     """Write the model folder as Triton will see it, beside the repository."""
     with ledger.step("stage") as done:
         compiler: Compiler = COMPILERS.load(artifact.kind)()
-        emission = emit(shop, ledger.recipe, artifact, compiler.backend, graph.max_batch_size, graph.wire)
+        emission = emit(
+            shop,
+            ledger.recipe,
+            artifact,
+            compiler.backend,
+            graph.max_batch_size,
+            graph.wire,
+            graph.labels,
+            update_config=ledger.order.changes.config,
+            allow_schema_change=ledger.order.changes.schema,
+        )
         ledger.found_emission(emission)
         done.say(f"config.pbtxt, {len(emission.warmup_files)} warm-up files, version {emission.version}")
         return emission

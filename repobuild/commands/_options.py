@@ -52,6 +52,24 @@ def trust_option(command: Command) -> Command:
     )(command)
 
 
+def changes_options(command: Command) -> Command:
+    """``--update-config`` and ``--allow-schema-change``."""
+    for decorate in (
+        click.option(
+            "--allow-schema-change",
+            is_flag=True,
+            help="Let a version have other inputs or outputs than the one before it.",
+        ),
+        click.option(
+            "--update-config",
+            is_flag=True,
+            help="Bring a config.pbtxt up to date that was written or edited by hand.",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
 def json_option(command: Command) -> Command:
     """``--json``; the value is read from the words themselves, so that usage errors honour it too."""
     return click.option(

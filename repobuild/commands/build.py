@@ -9,6 +9,7 @@ import click
 
 from repobuild.commands._options import (
     GivenPath,
+    changes_options,
     json_option,
     junit_option,
     progress_options,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("folder", type=GivenPath())
 @repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
 @trust_option
+@changes_options
 @click.option(
     "--keep-going/--fail-fast",
     default=True,
@@ -43,6 +45,8 @@ def build(
     folder: Path,
     repository: Path,
     trust: tuple[str, ...],
+    update_config: bool,
+    allow_schema_change: bool,
     keep_going: bool,
     junit: Path | None,
     progress: Progress,
@@ -54,6 +58,7 @@ def build(
     their paths; each changes the repository in one step of its own. The exit status is that of the first
     failure.
     """
+    from repobuild.build import Changes
     from repobuild.ci import append_summary, as_junit
     from repobuild.console import Collecting, display
     from repobuild.many import build_all, find_recipes, load_recipes
@@ -74,6 +79,7 @@ def build(
             watch,
             fail_fast=not keep_going,
             beginning=lambda item: None if still else click.echo(printable(str(item.file)), err=True),
+            changes=Changes(update_config, allow_schema_change),
         ):
             done.append(built)
             talk.result = {"repository": str(repository), "models": [b.to_dict() for b in done]}

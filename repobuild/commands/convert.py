@@ -12,6 +12,7 @@ import click
 
 from repobuild.commands._options import (
     GivenPath,
+    changes_options,
     json_option,
     junit_option,
     progress_options,
@@ -26,6 +27,7 @@ from repobuild.envelope import Dialogue
 from repobuild.errors import RepobuildError
 
 if TYPE_CHECKING:
+    from repobuild.build import Changes
     from repobuild.many import Built
     from repobuild.recipe.implied import Setting
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=GivenPath(), metavar="RECIPE_OR_MODEL")
 @repository_option(required=True, text="Triton model repository to build into; made if it does not exist.")
 @trust_option
+@changes_options
 @setting_options
 @click.option(
     "--report",
@@ -51,6 +54,8 @@ def convert(
     model: Path,
     repository: Path,
     trust: tuple[str, ...],
+    update_config: bool,
+    allow_schema_change: bool,
     report_file: Path | None,
     junit: Path | None,
     progress: Progress,
@@ -64,6 +69,7 @@ def convert(
     written as a model version with config.pbtxt and warm-up samples, and proven on the bundled server.
     The repository changes last, in one step.
     """
+    from repobuild.build import Changes
     from repobuild.ci import append_summary, as_junit
     from repobuild.console import closing_table
 
@@ -73,7 +79,13 @@ def convert(
         ResultFile(junit, "JUnit file", lambda: as_junit(done)),
     ):
         built = _build(
-            talk, model, settings_of(model, given), repository, trust, display(progress, quiet=quiet)
+            talk,
+            model,
+            settings_of(model, given),
+            repository,
+            trust,
+            display(progress, quiet=quiet),
+            Changes(update_config, allow_schema_change),
         )
         done.append(built)
         trouble = append_summary(done)
@@ -98,6 +110,7 @@ def _build(
     repository: Path,
     trust: Iterable[str],
     shown: Display,
+    changes: Changes,
 ) -> Built:
     """Build, with errors pointing at the words that caused them."""
     from repobuild.console import Collecting
@@ -114,7 +127,7 @@ def _build(
         for note in want.notes:
             talk.note(note)
     with shown:
-        built = build_one(found, repository, Trust(frozenset(trust)), Collecting(shown, talk.notes))
+        built = build_one(found, repository, Trust(frozenset(trust)), Collecting(shown, talk.notes), changes)
     return built if built.error is None else replace(built, error=pointed(built.error, settings))
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.emit import warmup
+from repobuild.emit import labels, warmup
 from repobuild.emit.config import CONFIG_FILE, read_config
 from repobuild.emit.model import Emission
 from repobuild.emit.versions import equal_version, look, next_version
@@ -39,7 +39,7 @@ class Step:
         token: The build's staging folder.
         model: Model name.
         version: Version number.
-        added: Warm-up files that were not there before.
+        added: Warm-up and label files that were not there before, relative to the model's folder.
     """
 
     kind: Kind
@@ -188,13 +188,15 @@ def _commit_locked(
 def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:
     """Files beside the version folders that the repository lacks or has with other content.
 
-    Warm-up files are given by their bare name, config.pbtxt by its own.
+    They are given relative to the model's folder.
     """
     missing = []
-    for file in sorted((*(staged / warmup.FOLDER).glob("*"), *staged.glob(CONFIG_FILE))):
-        there = folder / file.relative_to(staged)
+    beside = (*(staged / warmup.FOLDER).glob("*"), *staged.glob(labels.PATTERN), *staged.glob(CONFIG_FILE))
+    for file in sorted(beside):
+        place = file.relative_to(staged)
+        there = folder / place
         if not there.is_file() or there.read_bytes() != file.read_bytes():
-            missing.append(file.name)
+            missing.append(place.as_posix())
     return tuple(missing)
 
 
@@ -212,9 +214,9 @@ def _run(places: _Places) -> None:
     _write_journal(places.state, places.step)
     places.repository.mkdir(exist_ok=True)
     for name in places.step.added:
-        target = places.folder / warmup.FOLDER / name
+        target = places.folder / name
         target.parent.mkdir(exist_ok=True)
-        (places.staged / warmup.FOLDER / name).rename(target)
+        (places.staged / name).rename(target)
     source, target = places.deciding()
     source.rename(target)
     _finish(places)
@@ -239,7 +241,7 @@ def _finish(places: _Places) -> None:
 def _undo(places: _Places) -> None:
     for name in places.step.added:
         with contextlib.suppress(FileNotFoundError):
-            (places.folder / warmup.FOLDER / name).unlink()
+            (places.folder / name).unlink()
     with contextlib.suppress(OSError):
         (places.folder / warmup.FOLDER).rmdir()
     if places.step.kind == "new-model":
@@ -249,13 +251,18 @@ def _undo(places: _Places) -> None:
 
 
 def _remove_unused(places: _Places) -> None:
-    """Drop warm-up files of ours that config.pbtxt no longer names; their names tell whose they are."""
+    """Drop warm-up and label files of ours that no configuration names; their names tell whose they are."""
     read = read_config(places.folder)
     if read is None:
         return
     used = {i.input_data_file for sample in read[1].model_warmup for i in sample.inputs.values()}
+    others = "".join(p.read_text("utf-8", "replace") for p in places.folder.glob("configs/*.pbtxt"))
     for file in (places.folder / warmup.FOLDER).glob("*"):
-        if file.name not in used and file.is_file() and warmup.is_ours(file):
+        if file.name not in used and file.name not in others and file.is_file() and warmup.is_ours(file):
+            file.unlink()
+    named = {o.label_filename for o in read[1].output}
+    for file in places.folder.glob(labels.PATTERN):
+        if file.name not in named and file.name not in others and file.is_file() and labels.is_ours(file):
             file.unlink()
 
 

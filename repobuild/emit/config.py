@@ -27,6 +27,7 @@ class ConfigTensor:
     name: str
     data_type: str
     dims: tuple[int, ...]
+    label_filename: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def render_config(
     serving: Any,
     max_batch_size: int,
     warmup: Warmup,
+    labels: Mapping[str, str] | None = None,
 ) -> str:
     """The text of config.pbtxt, under a header by which :func:`is_ours` knows it again.
 
@@ -97,6 +99,7 @@ def render_config(
         serving: The completed section, as a ModelConfig message.
         max_batch_size: 0 without a batch dimension.
         warmup: Warm-up entries.
+        labels: Label file by output.
 
     Raises:
         RepobuildError: The rendered text is not a configuration, or not that of this graph: our bug.
@@ -109,7 +112,9 @@ def render_config(
         backend=backend,
         max_batch_size=max_batch_size,
         inputs=tuple(_tensor(s, signature.batched) for s in signature.inputs),
-        outputs=tuple(_tensor(s, signature.batched) for s in signature.outputs),
+        outputs=tuple(
+            _tensor(s, signature.batched, (labels or {}).get(s.name, "")) for s in signature.outputs
+        ),
         serving=format_config(rest),
         warmup=warmup.samples,
     )
@@ -118,6 +123,7 @@ def render_config(
     wrong = [
         *config_mistakes(message, signature),
         *_lost(message, rest),
+        *_lost_labels(message, labels or {}),
         *warmup_mistakes(message, warmup.files),
     ]
     if message.name != name or message.backend != backend:
@@ -266,8 +272,14 @@ def _lost(message: Any, rest: Any) -> Iterator[str]:
             yield f"field '{field.name}' came out differently than the recipe has it"
 
 
-def _tensor(spec: TensorSpec, batched: bool) -> ConfigTensor:
-    return ConfigTensor(spec.name, spec.dtype.config, spec.dims(batched=batched))
+def _lost_labels(message: Any, labels: Mapping[str, str]) -> Iterator[str]:
+    for output in message.output:
+        if output.label_filename != labels.get(output.name, ""):
+            yield f"output '{output.name}' has label file '{output.label_filename}'"
+
+
+def _tensor(spec: TensorSpec, batched: bool, label_filename: str = "") -> ConfigTensor:
+    return ConfigTensor(spec.name, spec.dtype.config, spec.dims(batched=batched), label_filename)
 
 
 def _type_name(item: Any) -> str:

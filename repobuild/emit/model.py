@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from repobuild.artifact import Artifact
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
+from repobuild.emit.labels import make_labels
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import InputInvalid, from_oserror
@@ -55,6 +57,10 @@ def emit(
     backend: str,
     max_batch_size: int,
     wire: Batch,
+    labels: Mapping[str, Sequence[str]] | None = None,
+    *,
+    update_config: bool = False,
+    allow_schema_change: bool = False,
 ) -> Emission:
     """Write the model folder into the workshop.
 
@@ -65,6 +71,9 @@ def emit(
         backend: Triton's backend for it.
         max_batch_size: 0 without a batch dimension.
         wire: Rows in the inputs' own types, for warm-up.
+        labels: Text of each element by output, for label files.
+        update_config: Whether a configuration of the user's may be brought up to date.
+        allow_schema_change: Whether inputs and outputs may differ from the version before.
 
     Raises:
         InputInvalid: ``serving:`` does not fit the model, or the repository's present configuration does not.
@@ -80,17 +89,26 @@ def emit(
         )
     serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
     warm = warmup.make_warmup(signature, wire, max_batch_size)
-    rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm)
+    texts = make_labels(labels or {})
+    rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm, texts.by_output)
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
-    text = settle_config(existing, rendered, signature, home / CONFIG_FILE)
+    settled = settle_config(
+        existing,
+        rendered,
+        signature,
+        home,
+        update=update_config,
+        allow_schema_change=allow_schema_change,
+    )
+    text = settled.text
     version = next_version(existing, shop.state, recipe.name)
     config = parse_config(text, home / CONFIG_FILE)
     _serves_new_version(config, version, recipe)
     folder = shop.models / recipe.name
-    ours = text == rendered
+    ours = not settled.kept
     try:
-        if not ours:
+        if text != rendered:
             _copy_surroundings(home, folder)
         (folder / str(version)).mkdir(parents=True)
         artifact.path.rename(folder / str(version) / artifact.path.name)
@@ -98,22 +116,23 @@ def emit(
             (folder / warmup.FOLDER).mkdir(exist_ok=True)
             for name, data in warm.files.items():
                 (folder / warmup.FOLDER / name).write_bytes(data)
+            for name, data in texts.files.items():
+                (folder / name).write_bytes(data)
         (folder / CONFIG_FILE).write_bytes(text.encode())
     except OSError as problem:
         raise from_oserror(problem, "writing the staged model") from problem
     named = {o.name for o in config.output}
     served = tuple(o for o in signature.outputs if o.name in named)
-    kept = "config.pbtxt was edited by hand and fits, so it stays; serving: of the recipe is not applied"
     return Emission(
         folder=folder,
         version=version,
         signature=Signature(signature.inputs, served, signature.batched),
         config=config,
         config_text=text,
-        kept=not ours,
+        kept=settled.kept,
         warmup_files=tuple(sorted(warm.files)) if ours else (),
         existing=existing,
-        notes=() if ours else (kept,),
+        notes=settled.notes,
     )
 
 

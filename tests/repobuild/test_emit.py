@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +16,14 @@ from repobuild.emit.config import (
     same_interface,
     warmup_mistakes,
 )
-from repobuild.emit.versions import Existing, settle_config
+from repobuild.emit.versions import Existing, Settled, settle_config
 from repobuild.emit.warmup import make_warmup, raw_bytes
 from repobuild.errors import InputInvalid
 from repobuild.serving import serving_config, serving_mistakes
 from repobuild.tensors import DType, Signature, TensorSpec
 from repobuild.triton import parse_config
 
+KEPT = "config.pbtxt was edited by hand and fits, so it stays; serving: of the recipe is not applied"
 SIGNATURE = Signature(
     (TensorSpec("INPUT0", DType.FP32, (None, 2)),),
     (TensorSpec("OUTPUT0", DType.FP32, (None, 1)),),
@@ -212,16 +214,28 @@ def test_interfaces_are_compared_by_what_clients_see():
 def test_a_config_edited_by_hand_that_still_fits_is_kept_byte_for_byte():
     text = rendered()[0]
     edited = text.replace("count: 1", "count: 3") + "# tuned by hand\n"
-    assert settle_config(Existing((1,), edited), text, SIGNATURE, "c") == edited
+    assert settle_config(Existing((1,), edited), text, SIGNATURE, Path("c")) == Settled(
+        edited, kept=True, notes=(KEPT,)
+    )
 
 
 def test_a_config_edited_by_hand_that_does_not_fit_is_refused_with_the_difference():
     text = rendered()[0]
+    edited = text + 'default_model_filename: "other.onnx"\n'
+    with pytest.raises(InputInvalid) as caught:
+        settle_config(Existing((1,), edited), text, SIGNATURE, Path("c"))
+    assert caught.value.code == "config-edited"
+    assert '-default_model_filename: "other.onnx"' in caught.value.render()
+    assert "--update-config" in caught.value.hint
+
+
+def test_an_edited_config_of_other_tensors_is_another_schema():
+    text = rendered()[0]
     edited = text.replace("dims: [ 2 ]", "dims: [ 3 ]", 1)
     with pytest.raises(InputInvalid) as caught:
-        settle_config(Existing((1,), edited), text, SIGNATURE, "c")
-    assert caught.value.code == "config-edited"
-    assert "-    dims: [ 3 ]\n" in caught.value.render().replace("    -", "-")
+        settle_config(Existing((1,), edited), text, SIGNATURE, Path("c"))
+    assert caught.value.code == "schema-changed"
+    assert "[3] -> TYPE_FP32 [2]" in caught.value.render()
 
 
 def test_a_version_with_other_inputs_is_refused():
@@ -229,7 +243,7 @@ def test_a_version_with_other_inputs_is_refused():
     wider = Signature((TensorSpec("INPUT0", DType.FP32, (None, 3)),), SIGNATURE.outputs, batched=True)
     new = rendered(signature=wider, wire={"INPUT0": np.ones((2, 3), np.float32)})[0]
     with pytest.raises(InputInvalid) as caught:
-        settle_config(Existing((1, 2), text), new, wider, "c")
+        settle_config(Existing((1, 2), text), new, wider, Path("c"))
     assert caught.value.code == "schema-changed"
     assert "TYPE_FP32 [2] -> TYPE_FP32 [3]" in caught.value.render()
 
@@ -237,7 +251,7 @@ def test_a_version_with_other_inputs_is_refused():
 def test_a_new_setting_replaces_a_config_that_is_ours():
     text = rendered()[0]
     new = rendered({"dynamic_batching": {"max_queue_delay_microseconds": 7}})[0]
-    assert settle_config(Existing((1,), text), new, SIGNATURE, "c") == new
+    assert settle_config(Existing((1,), text), new, SIGNATURE, Path("c")) == Settled(new, kept=False)
 
 
 @pytest.mark.parametrize(
