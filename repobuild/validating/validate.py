@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from repobuild.emit import labels, warmup
 from repobuild.emit.commit import JOURNAL
 from repobuild.emit.config import (
     CONFIG_FILE,
@@ -117,7 +118,7 @@ def _model(repository: Path, folder: Path) -> Iterator[Finding]:
         yield failed(model, None, "config", f"there is no {CONFIG_FILE}", folder)
         return
     text, message = read
-    wrong = list(_config_wrong(folder, message))
+    wrong = [*_config_wrong(folder, message), *(_changed(folder, message) if is_ours(text) else ())]
     if wrong:
         yield from (failed(model, None, "config", w, folder / CONFIG_FILE) for w in wrong)
     else:
@@ -132,12 +133,24 @@ def _model(repository: Path, folder: Path) -> Iterator[Finding]:
 def _config_wrong(folder: Path, message: Any) -> Iterator[str]:
     if message.name not in ("", folder.name):
         yield f"name '{message.name}' is not that of the folder"
-    warm = folder / "warmup"
+    warm = folder / warmup.FOLDER
     files = {p.name: p.read_bytes() for p in warm.iterdir() if p.is_file()} if warm.is_dir() else {}
     yield from warmup_mistakes(message, files)
     for output in message.output:
         if output.label_filename and not (folder / output.label_filename).is_file():
             yield f"output '{output.name}' names a label file '{output.label_filename}' that is not there"
+
+
+def _changed(folder: Path, message: Any) -> Iterator[str]:
+    """Warm-up and label files of a configuration of ours whose content is not the one they are named by."""
+    warm = {i.input_data_file for sample in message.model_warmup for i in sample.inputs.values()}
+    names = {o.label_filename for o in message.output if o.label_filename}
+    for file, ours in (
+        *((folder / warmup.FOLDER / name, warmup.is_ours) for name in sorted(warm - {""})),
+        *((folder / name, labels.is_ours) for name in sorted(names)),
+    ):
+        if file.is_file() and not ours(file):
+            yield f"{file.relative_to(folder).as_posix()} was changed since it was written"
 
 
 def _version(

@@ -130,6 +130,37 @@ def test_a_warm_up_file_that_is_gone_is_named(repository, repobuild_cli):
     assert any(f["about"] == "lint" for f in wrong)
 
 
+def test_a_warm_up_file_that_was_changed_is_named(repository, repobuild_cli):
+    [file] = (repository / "risk" / "warmup").iterdir()
+    file.write_bytes(bytes(len(file.read_bytes())))
+    [wrong] = findings(repobuild_cli("validate", repository, "--json"))
+    assert wrong["detail"] == f"warmup/{file.name} was changed since it was written"
+
+
+def test_label_files_are_part_of_what_is_checked(tmp_path, repobuild_cli):
+    import joblib
+    from sklearn.linear_model import LogisticRegression
+
+    rows = np.random.RandomState(0).uniform(0, 10, (60, 2))
+    np.save(tmp_path / "samples.npy", rows)
+    joblib.dump(LogisticRegression().fit(rows, np.where(rows[:, 0] > 5, "up", "down")), tmp_path / "m.joblib")
+    (tmp_path / "recipe.yaml").write_text(
+        "name: m\nsource: {path: m.joblib}\nsamples: samples.npy\n"
+        "outputs: [{name: probabilities, labels: from-classes}]\n"
+    )
+    done = repobuild_cli("convert", tmp_path, "-r", tmp_path / "models", "--trust", "pickle")
+    assert done.status == 0, done.err
+    assert repobuild_cli("validate", tmp_path / "models").status == 0
+    [file] = (tmp_path / "models" / "m").glob("*labels*.txt")
+    file.write_text("up\ndown\n")
+    [wrong] = findings(repobuild_cli("validate", tmp_path / "models", "--json"))
+    assert wrong["detail"] == f"{file.name} was changed since it was written"
+    file.unlink()
+    said = repobuild_cli("validate", tmp_path / "models")
+    assert said.status == 3
+    assert f"names a label file '{file.name}' that is not there" in said.err
+
+
 def test_a_model_that_repobuild_did_not_build_has_nothing_to_be_compared_with(repository, repobuild_cli):
     shutil.copytree(repository / "risk" / "1", repository / "hand" / "1")
     text = (repository / "risk" / "config.pbtxt").read_text()
