@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from repobuild.errors import InputInvalid, from_oserror
-from repobuild.plugins import SOURCES
+from repobuild.plugins import KNOWN_SOURCES, SOURCES
 from repobuild.recipe.types import Recipe
 from repobuild.sources.containers import read_head, refuse_strangers
 from repobuild.sources.content import Content, content_of
 from repobuild.sources.interface import Source
+from repobuild.sources.model_file import kind_mismatch
 from repobuild.sources.unsupported import UnsupportedSource
 
 ANY = (None, "auto")
@@ -31,9 +32,11 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
         EnvironmentLacking: It cannot be read.
     """
     kind = recipe.source.kind
-    if kind not in (*ANY, SKLEARN) and kind is not None and SOURCES.find(kind) is not None:
+    if kind is not None and kind not in (*ANY, SKLEARN) and SOURCES.find(kind) is not None:
         return _load(kind, recipe, folder)
     content = _look(recipe)
+    if kind in KNOWN_SOURCES and content.kind != kind:
+        raise kind_mismatch(recipe.source.given, content, kind)
     if content.kind in SKLEARN_KINDS:
         return _load("joblib" if content.kind == "pickle" else content.kind, recipe, folder)
     if content.kind != "unknown":

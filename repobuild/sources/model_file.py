@@ -68,11 +68,11 @@ def copy_model(recipe: Recipe, to: Path) -> ModelFile:
         raise from_oserror(problem, "copying the model file") from problem
 
 
-def kind_mismatch(file: ModelFile, wanted: str) -> InputInvalid:
+def kind_mismatch(given: str, content: Content, wanted: str) -> InputInvalid:
     """The error for a file that is something else than the recipe says."""
     return InputInvalid(
         "kind-mismatch",
-        f"{file.given} is {file.content.what}, and the recipe says that its kind is {wanted}",
-        (Evidence(f"kind: {wanted} in the recipe", file=file.given, key="source.kind"),),
+        f"{given} is {content.what}, and the recipe says that its kind is {wanted}",
+        (Evidence(f"kind: {wanted} in the recipe", file=given, key="source.kind"),),
         "leave kind out, and it is found from the file's content",
     )

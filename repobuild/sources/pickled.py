@@ -38,7 +38,7 @@ class PickledSource(ChildSource):
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         file = copy_model(recipe, folder / "model.pickled")
         if file.content.kind not in ("pickle", "unknown"):
-            raise kind_mismatch(file, recipe.source.kind or KINDS[0])
+            raise kind_mismatch(file.given, file.content, recipe.source.kind or KINDS[0])
         self._file = file
         self._scan = _read_opcodes(file)
         super().__init__(file.given, folder, file.path, _flavour(file, self._scan), file.digest)

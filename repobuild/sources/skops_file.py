@@ -39,7 +39,7 @@ class SkopsSource(ChildSource):
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         file = copy_model(recipe, folder / "model.skops")
         if file.content.kind != "skops":
-            raise kind_mismatch(file, "skops")
+            raise kind_mismatch(file.given, file.content, "skops")
         super().__init__(file.given, folder, file.path, "skops", file.digest)
         self._file = file
         self._schema: dict[str, Any] | None = None

@@ -28,6 +28,7 @@ from repobuild.recipe.load import load_recipe
 from repobuild.sources import find, made_with
 from repobuild.sources.content import KINDS, content_of
 from repobuild.sources.find import open_source
+from repobuild.sources.in_child import _open_doors
 from repobuild.sources.interface import Trust
 from repobuild.sources.made_with import Mismatch, blame_versions, mismatches, pip_line
 from repobuild.sources.pickled import PickledSource
@@ -150,6 +151,21 @@ def test_files_that_are_not_converted_yet_are_named_for_what_they_are(recipe, wh
 def test_a_recipe_may_name_a_kind_that_is_not_converted_yet(recipe, kind):
     with pytest.raises(ConversionFailed, match="not converted yet"):
         open_source(*recipe(OTHERS[kind], kind=kind)).vouch(NOBODY)
+
+
+@pytest.mark.parametrize("kind", ["torch", "onnx", "lightgbm"])
+@pytest.mark.parametrize(
+    "data", [joblib_bytes(), skops.io.dumps(MODEL), b"hello world"], ids=["j", "s", "junk"]
+)
+def test_a_file_is_never_taken_for_the_kind_that_a_recipe_names_wrongly(recipe, kind, data):
+    with pytest.raises(InputInvalid) as caught:
+        open_source(*recipe(data, kind=kind))
+    assert caught.value.code == "kind-mismatch"
+
+
+def test_a_network_that_is_not_cut_is_noted():
+    reached = {"network": "not cut: no means", "processes": "kept in one group", "writes": "anywhere: none"}
+    assert _open_doors(reached) == ["network of the model's child process: not cut: no means"]
 
 
 def test_weights_that_import_more_than_tensors_are_untrusted(recipe):
