@@ -6,9 +6,7 @@ from repobuild.lint.ensembles import Member
 from repobuild.lint.model import Model, View
 from repobuild.lint.onnx_file import OnnxInterface, OnnxTensor
 from repobuild.lint.onnx_read import TYPES
-
-DEFAULT_BATCH = 4
-"""max_batch_size that the ONNX Runtime backend sets (its option default-max-batch-size)."""
+from repobuild.lint.onnx_rules import DEFAULT_BATCH, batchable
 
 
 def complete(model: Model, view: View, graph: OnnxInterface | None, *, python_completes: bool) -> Member:
@@ -27,8 +25,7 @@ def complete(model: Model, view: View, graph: OnnxInterface | None, *, python_co
     config.CopyFrom(given)
     if closed or backend != "onnxruntime" or graph is None:
         return Member(model, config, closed, closed, closed)
-    tensors = [*graph.inputs, *graph.outputs]
-    if config.max_batch_size == 0 and all(t.shape and t.shape[0] == -1 for t in tensors):
+    if config.max_batch_size == 0 and batchable(graph):
         config.max_batch_size = DEFAULT_BATCH
     batched = config.max_batch_size > 0
     for listed, items, known in (

@@ -82,6 +82,7 @@ class OnnxInterface:
         functions: Domains of functions that the file brings along.
         external: Places of external data.
         size: Bytes of the file.
+        inferred: Outputs whose shape was inferred from the operators as well; the reader leaves it empty.
     """
 
     ir: int = 0
@@ -93,6 +94,7 @@ class OnnxInterface:
     functions: set[str] = field(default_factory=set)
     external: dict[str, ExternalData] = field(default_factory=dict)
     size: int = 0
+    inferred: set[str] = field(default_factory=set)
 
 
 def read_interface(file: BinaryIO) -> OnnxInterface:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from repobuild.lint.files import Entry, open_file, read_start
 from repobuild.lint.finding import Findings
-from repobuild.lint.inferred import LARGEST_FILE, infer_outputs
+from repobuild.lint.inferred import LARGEST_FILE, ShapeInference
 from repobuild.lint.onnx_file import Damaged, OnnxInterface, OnnxTensor, TooLarge, read_interface
 
 TYPES = {
@@ -17,8 +17,8 @@ TYPES = {
 """Triton's types by ``TensorProto.DataType`` (onnxruntime_utils.cc, ``ConvertFromOnnxDataType``)."""
 
 
-def read_onnx(entry: Entry, findings: Findings) -> OnnxInterface | None:
-    """Read a model file's interface; damage becomes a finding."""
+def read_onnx(entry: Entry, findings: Findings, inference: ShapeInference) -> OnnxInterface | None:
+    """Read a model file's interface; damage becomes a finding, and ``None``."""
     if (read_start(entry, 8) or b"")[4:] == b"ORTM":
         # ONNX Runtime's own format (core/flatbuffers/schema/ort.fbs); nothing is known of it here.
         return None
@@ -37,7 +37,8 @@ def read_onnx(entry: Entry, findings: Findings) -> OnnxInterface | None:
         return None
     open_axes = any(t.shape is None or -1 in t.shape for t in found.outputs)
     if open_axes and entry.size <= LARGEST_FILE:
-        inferred = infer_outputs(entry.path)
+        inferred = inference.outputs(entry.path)
+        found.inferred = {name for name, shape in inferred.items() if shape is not None}
         found.outputs = [_merged(t, inferred.get(t.name)) for t in found.outputs]
     return found
 

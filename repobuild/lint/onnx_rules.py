@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from repobuild.lint.files import Entry
@@ -11,55 +12,77 @@ from repobuild.lint.model import View, enum_name, text_list
 from repobuild.lint.onnx_file import OnnxInterface, OnnxTensor
 from repobuild.lint.onnx_read import TYPES
 
+DEFAULT_BATCH = 4
+"""max_batch_size that the ONNX Runtime backend sets (its option default-max-batch-size)."""
 _BATCH_WORDS = ("batch", "n", "b", "bs", "none", "rows", "samples")
 _FREE_INITIALISERS = 4
 """IR version from which initialisers that are graph inputs can be overridden by requests."""
 
 
+_BY_VALUE = (
+    "Reshape", "Expand", "Tile", "Slice", "ConstantOfShape", "Range", "Resize", "Upsample", "Pad", "If",
+    "Loop", "Scan", "OneHot", "TopK", "Split", "Squeeze", "Unsqueeze", "CenterCropPad", "Constant", "Shape",
+    "Size",
+)  # fmt: skip
+"""Operators through which ONNX Runtime, which folds constants first, may know more than ONNX's inference."""
+
+
 def check_graph(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> None:
     """Check the configuration's tensors against the graph's."""
-    config = view.config
-    gives_inputs = len(config.input) + len(config.batch_input) > 0
-    complete = gives_inputs and len(config.output) > 0
-    if not complete and not _check_completion(view, graph, entry, findings):
-        return
+    gives_inputs = len(view.config.input) + len(view.config.batch_input) > 0
+    if not gives_inputs or not view.config.output:
+        completed = _completed(view, graph, entry, findings)
+        if completed is None:
+            return
+        view = completed
     if gives_inputs:
         _check_inputs(view, graph, findings)
     _check_sequence_names(view, graph, findings, gives_inputs=gives_inputs)
-    for index, item in enumerate(config.output):
+    for index, item in enumerate(view.config.output):
         _check_output(view, graph, index, item, findings)
 
 
-def _check_completion(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> bool:
-    """What Triton makes of an incomplete configuration; whether its tensors can be checked as they stand."""
+def batchable(graph: OnnxInterface) -> bool:
+    """Whether Triton takes every first axis for a batch axis (``AutoCompleteMaxBatch``)."""
+    return all(t.shape and t.shape[0] == -1 for t in (*graph.inputs, *graph.outputs))
+
+
+def _completed(view: View, graph: OnnxInterface, entry: Entry, findings: Findings) -> View | None:
+    """An incomplete configuration with the batch size that Triton gives it; ``None`` if it is refused."""
     tensors = [*graph.inputs, *graph.outputs]
-    batchable = all(t.shape and t.shape[0] == -1 for t in tensors)
     written = view.positions.has("max_batch_size")
     place = view.where("max_batch_size") if written else view.where()
-    if not batchable:
-        if view.config.max_batch_size > 0:
-            fixed = [f"'{t.name}' {_shown(t.shape)}" for t in tensors if not t.shape or t.shape[0] != -1]
-            findings.add(
-                "onnx-auto-batch-impossible",
-                "model does not support batching while non-zero max_batch_size is specified",
-                *place,
-                evidence=[f"{entry.relative}: {text_list(fixed)}"],
-            )
-            return False
-        return True
     if view.config.max_batch_size > 0:
-        return True
+        if batchable(graph):
+            return view
+        fixed = [f"'{t.name}' {_shown(t.shape)}" for t in tensors if not t.shape or t.shape[0] != -1]
+        findings.add(
+            "onnx-auto-batch-impossible",
+            "model does not support batching while non-zero max_batch_size is specified",
+            *place,
+            evidence=[f"{entry.relative}: {text_list(fixed)}"],
+        )
+        return None
+    if not batchable(graph):
+        return view
     symbols = {t.symbols[0] if t.symbols else "" for t in tensors}
     if written or not _means_batch(symbols):
+        named = ", ".join(sorted(symbol or "(no name)" for symbol in symbols))
         findings.add(
             "onnx-auto-batch",
-            "Triton will take the first axis of every tensor for a batch axis and set max_batch_size to 4",
+            f"Triton will take every first axis for a batch axis and set max_batch_size to {DEFAULT_BATCH}",
             *place,
-            evidence=[
-                f"{entry.relative}: first axes are {', '.join(sorted(s or '(no name)' for s in symbols))}"
-            ],
+            evidence=[f"{entry.relative}: first axes are {named}"],
         )
-    return False
+    config = type(view.config)()
+    config.CopyFrom(view.config)
+    config.max_batch_size = DEFAULT_BATCH
+    return replace(view, config=config)
+
+
+def _plain(graph: OnnxInterface) -> bool:
+    """Whether ONNX Runtime infers what ONNX does: no foreign operators, no shapes computed from values."""
+    return all(d in ("", "ai.onnx.ml") and name not in _BY_VALUE for d, name in graph.operators)
 
 
 def _means_batch(symbols: set[str]) -> bool:
@@ -159,7 +182,11 @@ def _check_output(view: View, graph: OnnxInterface, index: int, item: Any, findi
     if not _check_batch(view, item, tensor, dims, place, findings):
         return
     want = list(tensor.shape or ())[1 if largest > 0 else 0 :]
-    if len(want) != len(dims) or any(w not in (-1, h) for w, h in zip(want, dims, strict=True)):
+    if (
+        len(want) != len(dims)
+        or any(w not in (-1, h) for w, h in zip(want, dims, strict=True))
+        or (want != dims and tensor.name in graph.inferred and _plain(graph))
+    ):
         findings.add("onnx-output-dims", _dims_message("output", item, tensor, dims, largest), *place)
     elif want != dims:
         findings.add(
@@ -178,6 +205,13 @@ def _check_batch(
     findings: Findings,
 ) -> bool:
     """Scalars and batch axes; whether the remaining dims are to be compared."""
+    if view.config.max_batch_size > 0 and tensor.shape == ():
+        findings.add(
+            "onnx-not-batchable",
+            f"tensor '{item.name}' has no axes in the graph, so a batch of it cannot be split",
+            *place,
+        )
+        return False
     if not tensor.shape:
         if any(d != 1 for d in dims):
             findings.add(

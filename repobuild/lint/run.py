@@ -16,6 +16,7 @@ from repobuild.lint.config_tensors import check_tensors, completes_tensors
 from repobuild.lint.ensembles import Member, check_ensemble
 from repobuild.lint.files import Entry, Tree
 from repobuild.lint.finding import Finding, Findings
+from repobuild.lint.inferred import ShapeInference
 from repobuild.lint.labels import check_labels
 from repobuild.lint.layout import check_layout, is_model, nested_models
 from repobuild.lint.model import CONFIG_FILE, Model, View, read_model, served_versions
@@ -63,8 +64,9 @@ def lint(path: Path, release: Release, ignored: Iterable[str] = ()) -> Result:
         InputInvalid: The path holds no model.
     """
     root, only, config = _target(path)
-    run = _Run(Tree(root), release, Findings(frozenset(ignored)))
-    names = run.model(only, config) if only else run.repository()
+    with ShapeInference() as inference:
+        run = _Run(Tree(root), release, Findings(frozenset(ignored)), inference)
+        names = run.model(only, config) if only else run.repository()
     if not names:
         raise _nothing(path, "it has no folder that could be a model")
     return Result(path, root, names, tuple(run.findings.sorted()), run.findings.left_out)
@@ -117,6 +119,7 @@ class _Run:
     tree: Tree
     release: Release
     findings: Findings
+    inference: ShapeInference
     _models: dict[str, Model] = field(default_factory=dict)
     _graphs: dict[str, OnnxInterface | None] = field(default_factory=dict)
     _scripts: dict[str, PythonModel | None] = field(default_factory=dict)
@@ -223,7 +226,7 @@ class _Run:
     def _graph(self, entry: Entry, findings: Findings) -> OnnxInterface | None:
         if entry.relative not in self._graphs:
             sound = sound_file(entry, findings)
-            self._graphs[entry.relative] = read_onnx(entry, findings) if sound else None
+            self._graphs[entry.relative] = read_onnx(entry, findings, self.inference) if sound else None
         return self._graphs[entry.relative]
 
     def _newest_graph(self, model: Model, view: View) -> OnnxInterface | None:
@@ -276,7 +279,9 @@ class _Run:
             files = self._served_files(model, view)
             graph = self._graphs.get(files[0].relative) if files else None
             if graph is None and files and files[0].relative not in self._graphs:
-                graph = read_onnx(files[0], scratch) if sound_file(files[0], scratch) else None
+                graph = (
+                    read_onnx(files[0], scratch, self.inference) if sound_file(files[0], scratch) else None
+                )
         completes = self._python_completes(model, view, scratch)
         return complete(model, view, graph, python_completes=completes)
 

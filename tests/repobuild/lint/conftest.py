@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repobuild.lint import onnx_read
-from repobuild.lint.inferred import infer_outputs
+from repobuild.lint.inferred import ShapeInference
 from repobuild.lint.run import lint
 from repobuild.releases import newest, release
 
@@ -23,13 +22,15 @@ def _inferred():
 def remembered_inference(monkeypatch, _inferred):
     """Shapes of equal files are inferred once in a test run, since each takes a process."""
 
-    def infer(file):
+    real = ShapeInference.outputs
+
+    def outputs(self, file):
         digest = hashlib.sha256(Path(file).read_bytes()).digest()
         if digest not in _inferred:
-            _inferred[digest] = infer_outputs(file)
+            _inferred[digest] = real(self, file)
         return _inferred[digest]
 
-    monkeypatch.setattr(onnx_read, "infer_outputs", infer)
+    monkeypatch.setattr(ShapeInference, "outputs", outputs)
 
 
 @pytest.fixture

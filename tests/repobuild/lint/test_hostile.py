@@ -10,7 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from repobuild.lint import inferred
 from repobuild.lint.finding import MOST_FINDINGS, Findings
+from repobuild.lint.inferred import ShapeInference
 from repobuild.lint.onnx_file import Damaged, TooLarge, read_interface
 from repobuild.lint.run import lint
 from repobuild.releases import newest
@@ -216,10 +218,28 @@ def test_code_beside_a_graph_is_not_taken_for_a_package(repository, monkeypatch,
     mark = tmp_path / "ran"
     root = repository(s.onnx() | {"onnx.py": f"open({str(mark)!r}, 'w')\n"})
     monkeypatch.chdir(root)
-    from repobuild.lint.inferred import infer_outputs
-
-    assert "y" in infer_outputs(root / "m" / "1" / "model.onnx")
+    with ShapeInference() as inference:
+        assert "y" in inference.outputs(root / "m" / "1" / "model.onnx")
     assert not mark.exists()
+
+
+def test_a_child_that_dies_or_answers_nonsense_is_replaced(repository, monkeypatch, tmp_path):
+    """No shapes are inferred then, and the next file is asked about again."""
+    file = repository(s.onnx()) / "m" / "1" / "model.onnx"
+    other = file.with_name("other.onnx")
+    other.write_bytes(s.graph(opset=16))
+    for number, program in enumerate(
+        ("import os; os._exit(3)", "print('{')", "print('[]')", "print('x' * 2_000_000)")
+    ):
+        script = tmp_path / f"child{number}.py"
+        script.write_text(program)
+        third = file.with_name(f"third{number}.onnx")
+        third.write_bytes(s.graph(opset=15 - number))
+        with ShapeInference() as inference:
+            with monkeypatch.context() as patch:
+                patch.setattr(inferred, "__file__", str(script))
+                assert inference.outputs(third) == {}
+            assert "y" in inference.outputs(other)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -735,6 +735,11 @@ CASES = [
         s.onnx(),
     ),
     same(
+        "onnx-not-batchable",
+        s.onnx(PLAIN.replace("[3]", f"[1] {HERE}\n"), s.graph(outputs=(("y", "FLOAT", ()),))),
+        s.onnx(PLAIN.replace("[3]", "[1]"), s.graph(outputs=(("y", "FLOAT", ("batch", 1)),))),
+    ),
+    same(
         "onnx-scalar-dims",
         s.onnx(
             UNBATCHED.replace("[4, 3]", f"[3] {HERE}\n"),

@@ -100,6 +100,7 @@ def test_weights_are_skipped_and_not_read():
         (["batch", "width"], -1, ["onnx-output-dims"]),
         (None, -1, ["onnx-output-dims"]),
         (["batch", 3], 4, ["onnx-output-dims"]),
+        (["batch", "width"], 4, ["onnx-output-dims"]),
     ],
 )
 def test_output_dims_are_held_against_what_onnx_runtime_infers(tmp_path, declared, dims, rules):
