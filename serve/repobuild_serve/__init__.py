@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+# ONNX Runtime from 1.29 on reports names and hashes of the models that it loads to its maker, unless told.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 __version__ = "0.1.0"
