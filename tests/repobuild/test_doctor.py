@@ -187,8 +187,10 @@ def test_gpus_are_asked_of_nvml_then_of_nvidia_smi(monkeypatch, tmp_path):
 
 def test_what_the_sandbox_reaches_is_tried():
     assert sandbox_finding().detail.startswith("network ")
-    assert judged("cut by network namespace", "kept in one group by seccomp filter").state == "ok"
-    assert judged("not cut: EPERM", "kept in one group by seccomp filter").state == "warn"
+    good = {"network": "cut by network namespace", "writes": "held to the build's folders by Landlock"}
+    assert judged(good) == Finding("sandbox", "ok", "; ".join(f"{k} {v}" for k, v in good.items()))
+    assert judged({**good, "network": "not cut: EPERM"}).state == "warn"
+    assert judged({**good, "writes": "anywhere: ENOSYS"}).state == "warn"
 
 
 def test_the_command_passes_here_with_one_line_each(repobuild_cli):
