@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import signal
 import socket
 import struct
 import subprocess
@@ -333,6 +334,32 @@ def test_a_native_busy_loop_is_given_up(attempt):
 def test_processor_time_runs_out(attempt):
     error = attempt("sum(iter(int, 1))", cpu_seconds=3)
     assert error.code == "worker-cpu-time"
+
+
+ORPHAN = """
+import json, os, pathlib, sys
+from repobuild.worker.host import Worker
+from repobuild.worker.limits import Limits
+folder = pathlib.Path(sys.argv[1])
+worker = Worker(folder, "loading", Limits(seconds={"load": 3.0}))
+print(worker._process.pid, flush=True)
+worker._read_line()
+question = {"path": str(folder / "model.joblib"), "given": "m", "inputs": []}
+os.write(worker._ask, json.dumps({"operation": "load", "number": 1, **question}).encode() + b"\\n")
+sys.stdin.read()
+"""
+
+
+def test_a_busy_native_loop_ends_soon_after_its_parent_was_killed(tmp_path):
+    begun = tmp_path / "begun"
+    joblib.dump(Code(f"open({str(begun)!r}, 'w').close(); sum(iter(int, 1))"), tmp_path / "model.joblib")
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        child = int(parent.stdout.readline())
+        assert soon(begun.exists)
+        parent.send_signal(signal.SIGKILL)
+        assert soon(lambda: gone(child), 120), "the child lives on"
 
 
 def test_a_file_without_end_is_stopped(attempt, tmp_path):
