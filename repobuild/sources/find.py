@@ -42,10 +42,8 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
     if content.kind != "unknown":
         found = kind in ANY and SOURCES.find(content.kind) is not None
         return _load(content.kind, recipe, folder) if found else UnsupportedSource(recipe, folder)
-    try:
-        return _load(
-            "joblib", recipe, folder
-        )  # pickles of protocols 0 and 1 have no first bytes of their own
+    try:  # pickles of protocols 0 and 1 have no first bytes of their own
+        return _load("joblib", recipe, folder)
     except InputInvalid as problem:
         if problem.code != "model-not-pickle" or recipe.source.path.suffix.lower() in SUFFIXES:
             raise

@@ -31,6 +31,7 @@ class Guard:
         self._folder = folder
         self._doing = doing
         self._limits = limits
+        self._memory = min(limits.memory, _machine_memory() * 9 // 10)
         self._next = 0.0
         self._tasks = _all_tasks()
         self._free = _free_bytes(folder)
@@ -53,11 +54,11 @@ class Guard:
                 (Evidence(f"there were {count}; all of them were ended"),),
                 "code in the model starts processes without end; nothing was written",
             )
-        if memory > self._limits.memory:
+        if memory > self._memory:
             return EnvironmentLacking(
                 "worker-out-of-memory",
                 f"the model and the {count} processes around it need more than"
-                f" {self._limits.memory / (1 << 30):.1f} GiB of memory while {self._doing}",
+                f" {self._memory / (1 << 30):.1f} GiB of memory while {self._doing}",
                 (Evidence(f"together they hold {memory / (1 << 30):.1f} GiB"),),
                 "use fewer samples or a smaller model, or raise REPOBUILD_WORKER_MEMORY",
             )
@@ -79,6 +80,11 @@ def _all_tasks() -> int:
         return int((PROC / "loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _machine_memory() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _free_bytes(folder: Path) -> int:

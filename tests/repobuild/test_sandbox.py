@@ -413,6 +413,13 @@ def test_memory_of_several_processes_is_added_up(attempt):
     assert "5 processes" in error.message
 
 
+def test_a_model_may_not_take_all_memory_of_the_machine(attempt, monkeypatch):
+    monkeypatch.setattr(guard, "_machine_memory", lambda: 500 * MIB)
+    error = attempt("import time; held = b'x' * (600 << 20); time.sleep(100)")
+    assert error.code == "worker-out-of-memory"
+    assert "more than 0.4 GiB" in error.message
+
+
 def test_a_crash_leaves_no_core_file(attempt, tmp_path):
     error = attempt("import os; os.kill(os.getpid(), 11)")
     assert error.code == "worker-crashed"
