@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.build import NO_CHANGES, Changes, Order, Refused
+from repobuild.envelope import error_document
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, from_oserror
 from repobuild.pipeline import convert
 from repobuild.recipe.load import RECIPE_FILE, load_recipe, recipe_evidence
@@ -64,7 +65,7 @@ class Built:
             "result": self.result,
             "version": self.report.version if self.report else None,
             "report": self.report.to_dict() if self.report else None,
-            "error": self.error.to_dict() if self.error else None,
+            "error": error_document(self.error) if self.error else None,
         }
 
 

@@ -12,6 +12,7 @@ from repobuild.build import Order
 from repobuild.emit.config import CONFIG_FILE
 from repobuild.emit.versions import look, next_version
 from repobuild.emit.workshop import state_folder, usable_repository
+from repobuild.envelope import error_document
 from repobuild.errors import RepobuildError, SourceUntrusted, from_oserror
 from repobuild.prepare import refuse_early, refuse_inapplicable, target_release
 from repobuild.recipe.types import Recipe
@@ -112,7 +113,7 @@ class Plan:
             "targets": list(self.targets),
             "release": self.release,
             "place": self.place and dataclasses.asdict(self.place),
-            "problems": [p.to_dict() for p in self.problems],
+            "problems": [error_document(p) for p in self.problems],
         }
 
 

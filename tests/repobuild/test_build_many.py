@@ -65,11 +65,9 @@ def test_fail_fast_skips_what_follows_a_failure_and_equal_ones_are_unchanged(
     recipes, tmp_path, repobuild_cli
 ):
     words = ["build", recipes, "-r", tmp_path / "models", "--trust", "pickle", "--fail-fast", "--json"]
-    assert [m["result"] for m in json.loads(repobuild_cli(*words).out)["result"]["models"]] == [
-        "new",
-        "failed",
-        "skipped",
-    ]
+    document = json.loads(repobuild_cli(*words).out)
+    assert [m["result"] for m in document["result"]["models"]] == ["new", "failed", "skipped"]
+    assert document["error"] == document["result"]["models"][1]["error"]
     shutil.rmtree(recipes / "b")
     outcome = repobuild_cli(*words)
     assert outcome.status == 0, outcome.err
