@@ -20,6 +20,7 @@ from repobuild.report import Check, Fail, Report
 from repobuild.samples.fit import Samples
 from repobuild.sources.interface import Description, Trust
 from repobuild.tensors import Signature
+from repobuild.verify.stand_in import StandIn
 from repobuild.watch import StepDetail, Watch, step
 
 SHOWN_STEPS = 12
@@ -151,6 +152,10 @@ class Ledger:
         more = f" and {len(steps) - SHOWN_STEPS} more" if len(steps) > SHOWN_STEPS else ""
         line = f"the steps of the model: {', '.join(steps[:SHOWN_STEPS])}{more}"
         return type(error)(error.code, error.message, (*error.evidence, Evidence(line)), error.hint)
+
+    def found_stand_in(self, verified: StandIn) -> None:
+        """The configuration to verify under has been made."""
+        self._note(verified.notes)
 
     def signature_text(self) -> str:
         """Inputs and outputs in one line."""

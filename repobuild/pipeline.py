@@ -8,6 +8,7 @@ from repobuild.checks import check_artifact
 from repobuild.compilers.interface import Compiler
 from repobuild.edge_check import edge_check, run_edges
 from repobuild.emit.commit import Outcome, commit, recover
+from repobuild.emit.config import CONFIG_FILE
 from repobuild.emit.model import Emission, emit
 from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
@@ -24,8 +25,10 @@ from repobuild.samples.fit import Samples
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Description, Source
 from repobuild.tensors import Batch
+from repobuild.verify.latency import latency
 from repobuild.verify.replay import Golden, Subject, replay
 from repobuild.verify.server import BundledServer
+from repobuild.verify.stand_in import stand_in, standing_in
 from repobuild.watch import Silent, Watch
 
 TARGET = "onnxruntime"
@@ -150,11 +153,18 @@ def verify(ledger: Ledger, emission: Emission, graph: Graph, answers: Batch, sho
     """Start the bundled server on the staged model and make it answer as the model did."""
     with ledger.step("verify") as done:
         golden = golden_rows(graph, emission.signature, answers)
+        verified = stand_in(emission.config)
+        ledger.found_stand_in(verified)
         subject = Subject(
-            ledger.recipe.name, emission.version, emission.signature, emission.config, graph.tolerance
+            ledger.recipe.name, emission.version, emission.signature, verified.config, graph.tolerance
         )
-        with BundledServer(shop.models, shop.work) as server:
+        with (
+            standing_in(emission.folder / CONFIG_FILE, verified),
+            BundledServer(shop.models, shop.work) as server,
+        ):
             ledger.verification.extend(replay(server, subject, golden))
+            if ledger.recipe.budget.p99_ms is not None:
+                ledger.verification.append(latency(server, subject, golden, ledger.recipe.budget.p99_ms))
         stop_on_failure(
             ledger.verification,
             VerificationFailed,

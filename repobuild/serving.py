@@ -23,6 +23,23 @@ OWNED = {
 """Fields of ModelConfig that a recipe cannot set under ``serving:``, and why."""
 
 
+UNVERIFIABLE = {
+    "sequence_batching": "the bundled server has no sequence batcher",
+    "batch_input": "the bundled server has no batch inputs",
+    "batch_output": "the bundled server has no batch outputs",
+    "model_operations": "the bundled server loads no operator libraries",
+    "model_repository_agents": "the bundled server has no repository agents",
+    "model_transaction_policy": "an ONNX model answers each request once, so it cannot be decoupled",
+}
+"""Fields on which answers or loading depend and that the bundled server does not have, and why."""
+
+WHOLE_NUMBERS = ("intra_op_thread_count", "inter_op_thread_count", "execution_mode")
+"""Parameters that Triton's ONNX Runtime backend reads as whole numbers (onnxruntime_backend, README)."""
+
+GRAPH_LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "none"}
+"""Levels of graph optimization that the ONNX Runtime backend tells apart; it takes others for 0."""
+
+
 def serving_mistakes(serving: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Every mistake in a ``serving:`` section, with its key path inside the section."""
     for key in serving:
@@ -36,6 +53,15 @@ def serving_mistakes(serving: Mapping[str, Any]) -> Iterator[tuple[tuple[str | i
     batching = serving.get("dynamic_batching")
     if isinstance(batching, dict):
         yield from _preferred_mistakes(batching.get("preferred_batch_size"), size)
+        yield from _priority_mistakes(batching)
+    yield from _policy_mistakes(serving.get("version_policy"))
+    yield from _group_mistakes(serving.get("instance_group"))
+    yield from _parameter_mistakes(serving.get("parameters"))
+    yield from _level_mistakes(serving.get("optimization"))
+    for key, why in UNVERIFIABLE.items():
+        value = serving.get(key)
+        if value and not (key == "model_transaction_policy" and value == {"decoupled": False}):
+            yield (key,), f"a model with this field cannot be verified: {why}"
 
 
 def serving_config(serving: Mapping[str, Any]) -> Any:
@@ -119,6 +145,73 @@ def _preferred_mistakes(sizes: Any, largest: Any) -> Iterator[tuple[tuple[str | 
             yield at, f"a preferred batch size must be positive, got {size}"
         elif isinstance(largest, int) and size > largest:
             yield at, f"preferred batch size {size} is larger than max_batch_size {largest}"
+
+
+def _priority_mistakes(batching: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Triton's rules of priorities (triton-inference-server/core, src/model_config_utils.cc).
+
+    Triton passes over policies of levels when there are no levels; a recipe that has them means something.
+    """
+    at = "dynamic_batching"
+    levels, default = batching.get("priority_levels", 0), batching.get("default_priority_level", 0)
+    if not all(isinstance(v, int) and not isinstance(v, bool) for v in (levels, default)):
+        return
+    if levels and not 1 <= default <= levels:
+        yield (at, "default_priority_level"), f"must lie in 1 to {levels}, the priority levels, got {default}"
+    policies = batching.get("priority_queue_policy")
+    for key in policies if isinstance(policies, dict) else ():
+        if str(key).isdigit() and not 1 <= int(key) <= levels:
+            known = f"levels are 1 to {levels}" if levels else "priority_levels is not set"
+            yield (at, "priority_queue_policy", key), f"there is no priority level {key}; {known}"
+    if batching.get("preserve_ordering") is True and levels > 1:
+        yield (at, "preserve_ordering"), "only one priority level is allowed when ordering is preserved"
+    all_policies = [
+        batching.get("default_queue_policy"),
+        *(policies.values() if isinstance(policies, dict) else ()),
+    ]
+    delays = any(
+        isinstance(p, dict) and p.get("timeout_action") == "DELAY" and p.get("default_timeout_microseconds")
+        for p in all_policies
+    )
+    if batching.get("preserve_ordering") is True and delays:
+        yield (at, "preserve_ordering"), "the timeout action DELAY is not allowed when ordering is preserved"
+
+
+def _policy_mistakes(policy: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    latest = policy.get("latest") if isinstance(policy, dict) else None
+    count = latest.get("num_versions") if isinstance(latest, dict) else None
+    if isinstance(count, int) and not isinstance(count, bool) and count == 0:
+        yield ("version_policy", "latest", "num_versions"), "no version would be served; must be at least 1"
+
+
+def _group_mistakes(groups: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for index, group in enumerate(groups if isinstance(groups, list) else ()):
+        if not isinstance(group, dict):
+            continue
+        at = ("instance_group", index)
+        if group.get("kind") == "KIND_CPU" and group.get("gpus"):
+            yield (*at, "gpus"), "instances of KIND_CPU have no GPUs"
+        if group.get("profile"):
+            yield (*at, "profile"), "only TensorRT models have profiles"
+        count = group.get("count", 1)
+        if isinstance(count, int) and not isinstance(count, bool) and count < 1:
+            yield (*at, "count"), f"must be at least 1, got {count}; Triton takes its default then"
+
+
+def _parameter_mistakes(parameters: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for key in WHOLE_NUMBERS if isinstance(parameters, dict) else ():
+        value = parameters.get(key)
+        text = value.get("string_value") if isinstance(value, dict) else None
+        if isinstance(text, str) and not text.removeprefix("-").isdecimal():
+            yield ("parameters", key, "string_value"), f"must be a whole number as text, got {text!r}"
+
+
+def _level_mistakes(optimization: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    graph = optimization.get("graph") if isinstance(optimization, dict) else None
+    level = graph.get("level") if isinstance(graph, dict) else None
+    if isinstance(level, int) and not isinstance(level, bool) and level not in GRAPH_LEVELS:
+        known = ", ".join(f"{number} ({word})" for number, word in GRAPH_LEVELS.items())
+        yield ("optimization", "graph", "level"), f"must be one of {known}, got {level}"
 
 
 _KINDS = {

@@ -88,6 +88,7 @@ def emit(
             "Triton allocates and warms up for it; some hundreds are already large",
         )
     serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
+    _prefers_possible_sizes(serving, max_batch_size, recipe)
     warm = warmup.make_warmup(signature, wire, max_batch_size)
     texts = make_labels(labels or {})
     rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm, texts.by_output)
@@ -134,6 +135,20 @@ def emit(
         existing=existing,
         notes=settled.notes,
     )
+
+
+def _prefers_possible_sizes(serving: Any, max_batch_size: int, recipe: Recipe) -> None:
+    """Sizes against the max_batch_size that the model gets, which need not be the recipe's own."""
+    sizes = serving.dynamic_batching.preferred_batch_size
+    for index, size in enumerate(sizes):
+        if size > max_batch_size:
+            place = ("serving", "dynamic_batching", "preferred_batch_size", index)
+            raise InputInvalid(
+                "serving-unfit",
+                f"preferred batch size {size} is larger than max_batch_size, which is {max_batch_size}",
+                (recipe_evidence(recipe, place, f"at most {max_batch_size}"),),
+                "set max_batch_size under serving:, or prefer smaller batches",
+            )
 
 
 def _serves_new_version(config: Any, version: int, recipe: Recipe) -> None:

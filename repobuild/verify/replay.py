@@ -7,7 +7,8 @@ server's statistics have to show that the concurrent rows were joined into batch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,24 @@ def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Che
         VerificationFailed: The server ended, or refused a request.
         EnvironmentLacking: tritonclient's HTTP part is not installed.
     """
+    with _session(server, subject, golden) as session:
+        return tuple(session.all())
+
+
+@contextlib.contextmanager
+def connected(server: BundledServer, subject: Subject, golden: Golden) -> Iterator[Callable[[Batch], object]]:
+    """A function that sends one batch in binary form and waits for the answer, for the length of a block.
+
+    Raises:
+        VerificationFailed: The server ended, or refused a request.
+        EnvironmentLacking: tritonclient's HTTP part is not installed.
+    """
+    with _session(server, subject, golden) as session:
+        yield session.send
+
+
+@contextlib.contextmanager
+def _session(server: BundledServer, subject: Subject, golden: Golden) -> Iterator[_Replay]:
     try:
         from tritonclient.http import InferenceServerClient
         from tritonclient.utils import InferenceServerException
@@ -97,7 +116,7 @@ def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Che
         ) from problem
     client = InferenceServerClient(server.address, connection_timeout=TIMEOUT, network_timeout=TIMEOUT)
     try:
-        return tuple(_Replay(client, server.address, subject, golden).all())
+        yield _Replay(client, server.address, subject, golden)
     except (InferenceServerException, OSError) as problem:
         died = server.died()
         if died is not None:
@@ -132,6 +151,10 @@ class _Replay:
                 size = min(self._subject.max_batch_size, rows(self._golden.wire))
                 yield self._compared(f"served: {form}, batches of {size}", self._pieces(size), binary)
         yield from self._concurrent()
+
+    def send(self, batch: Batch) -> object:
+        """Send one batch in binary form and wait for the answer."""
+        return self._ask(batch, binary=True)
 
     def _ready(self) -> Check:
         name, version = self._subject.model, str(self._subject.version)

@@ -111,6 +111,7 @@ def test_every_field_of_serving_comes_out_as_it_went_in():
         "dynamic_batching": {
             "preferred_batch_size": [4, 8],
             "priority_levels": 2,
+            "default_priority_level": 1,
             "priority_queue_policy": {"1": {"max_queue_size": 3, "timeout_action": "DELAY"}},
         },
         "instance_group": [{"kind": "KIND_GPU", "count": 2, "gpus": [0, 1]}],
@@ -269,6 +270,41 @@ def test_a_new_setting_replaces_a_config_that_is_ours():
         ({"optimization": {"priority": 3}}, ("optimization", "priority")),
         ({"model_warmup": []}, ("model_warmup",)),
         ({"response_cache": {"enable": "yes"}}, ("response_cache", "enable")),
+        ({"dynamic_batching": {"priority_levels": 2}}, ("dynamic_batching", "default_priority_level")),
+        (
+            {"dynamic_batching": {"priority_queue_policy": {"1": {"max_queue_size": 3}}}},
+            ("dynamic_batching", "priority_queue_policy", "1"),
+        ),
+        (
+            {
+                "dynamic_batching": {
+                    "preserve_ordering": True,
+                    "priority_levels": 2,
+                    "default_priority_level": 1,
+                }
+            },
+            ("dynamic_batching", "preserve_ordering"),
+        ),
+        (
+            {
+                "dynamic_batching": {
+                    "preserve_ordering": True,
+                    "default_queue_policy": {"timeout_action": "DELAY", "default_timeout_microseconds": 5},
+                }
+            },
+            ("dynamic_batching", "preserve_ordering"),
+        ),
+        ({"version_policy": {"latest": {"num_versions": 0}}}, ("version_policy", "latest", "num_versions")),
+        ({"instance_group": [{"kind": "KIND_CPU", "gpus": [0]}]}, ("instance_group", 0, "gpus")),
+        ({"instance_group": [{"profile": ["1"]}]}, ("instance_group", 0, "profile")),
+        ({"instance_group": [{"count": 0}]}, ("instance_group", 0, "count")),
+        (
+            {"parameters": {"intra_op_thread_count": {"string_value": "many"}}},
+            ("parameters", "intra_op_thread_count", "string_value"),
+        ),
+        ({"optimization": {"graph": {"level": 7}}}, ("optimization", "graph", "level")),
+        ({"sequence_batching": {"max_sequence_idle_microseconds": 1}}, ("sequence_batching",)),
+        ({"model_transaction_policy": {"decoupled": True}}, ("model_transaction_policy",)),
     ],
     ids=str,
 )
