@@ -23,6 +23,7 @@ from repobuild.emit.workshop import state_folder
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, VerificationFailed, from_oserror
 from repobuild.inspecting.repository import is_model_folder, model_folders, no_models
 from repobuild.lint.finding import Severity
+from repobuild.lint.model import selected_versions
 from repobuild.lint.run import lint
 from repobuild.releases import newest
 from repobuild.report import Fail
@@ -180,19 +181,27 @@ def _version(
     if records.carries_code:
         yield skipped(model, version, "answers", "it carries code, which is not run here")
         return
-    yield from _answers(folder, version, message, records)
+    wrong = list(config_mistakes(message, records.signature))
+    if not wrong:
+        yield from _answers(folder, version, message, records)
+    elif version in selected_versions(version_numbers(folder), message):
+        yield from (failed(model, version, "config", w, folder / CONFIG_FILE) for w in wrong)
+    else:
+        why = "the version policy does not serve it, and the configuration is that of another interface"
+        yield skipped(model, version, "answers", f"{why}: {wrong[0]}")
+
+
+def _served(message: Any, records: Records) -> Signature:
+    """The version's tensors, of the outputs those that the configuration serves."""
+    named = {o.name for o in message.output}
+    served = tuple(o for o in records.signature.outputs if o.name in named)
+    return Signature(records.signature.inputs, served, records.signature.batched)
 
 
 def _answers(folder: Path, version: int, message: Any, records: Records) -> Iterator[Finding]:
     """Serve a copy with that one version, and replay its golden rows."""
     model = folder.name
-    named = {o.name for o in message.output}
-    served = tuple(o for o in records.signature.outputs if o.name in named)
-    signature = Signature(records.signature.inputs, served, records.signature.batched)
-    wrong = list(config_mistakes(message, signature))
-    if wrong:
-        yield from (failed(model, version, "config", w, folder / CONFIG_FILE) for w in wrong)
-        return
+    signature = _served(message, records)
     with tempfile.TemporaryDirectory(prefix="repobuild-validate-") as scratch:
         copy = Path(scratch) / "repository"
         _copy(folder, version, message, copy / model)

@@ -122,6 +122,18 @@ def test_a_broken_configuration_is_named_with_its_line(repository, repobuild_cli
     assert f"{repository}/risk/config.pbtxt:2: risk: config: " in outcome.err
 
 
+def test_a_configuration_of_another_interface_matters_for_versions_that_are_served(repository, repobuild_cli):
+    file = repository / "risk" / "config.pbtxt"
+    file.write_text(file.read_text().replace('"probabilities"', '"P"'))
+    outcome = repobuild_cli("validate", repository, "--json")
+    assert outcome.status == 3
+    found = json.loads(outcome.out)["result"]["findings"]
+    said = "the graph has no output 'P'; it has label, probabilities"
+    assert [f["detail"] for f in found if f["version"] == 2 and f["outcome"] == "fail"] == [said]
+    [skip] = [f for f in found if f["version"] == 1 and f["about"] == "answers"]
+    assert (skip["outcome"], skip["detail"].endswith(said)) == ("skip", True)
+
+
 def test_a_warm_up_file_that_is_gone_is_named(repository, repobuild_cli):
     [file] = (repository / "risk" / "warmup").iterdir()
     file.unlink()
