@@ -117,7 +117,15 @@ def test_every_recipe_key_is_documented():
                     many = "[]" if getattr(field.annotation, "__origin__", None) is list else ""
                     yield from keys(inner, f"{prefix}{shown}{many}.")
 
-    sections = {"source", "target", "inputs", "outputs", "export", "tolerance", "budget"}  # documented by their own keys
+    sections = {
+        "source",
+        "target",
+        "inputs",
+        "outputs",
+        "export",
+        "tolerance",
+        "budget",
+    }  # documented by their own keys
     missing = [k for k in keys(RecipeDocument) if k not in sections and f"`{k}`" not in page]
     assert missing == []
 
