@@ -22,7 +22,7 @@ name: "m"
 backend: "onnxruntime"
 max_batch_size: 8
 input [ {{ name: "X" data_type: TYPE_FP32 dims: [ 2 ] }} ]
-output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] label_filename: "{labels}" }} ]
 dynamic_batching {{ max_queue_delay_microseconds: {delay} }}
 model_warmup {{
   name: "w"
@@ -37,6 +37,11 @@ def warmup_name(content):
     return f"X-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
+def label_name(content):
+    """The name that a label file with this content bears."""
+    return f"y_labels-{hashlib.sha256(content.encode()).hexdigest()[:12]}.txt"
+
+
 def stage(shop, version, model, delay=0, warmup="first row"):
     """Fill a workshop with a complete staged model."""
     folder = shop.models / "m"
@@ -44,7 +49,8 @@ def stage(shop, version, model, delay=0, warmup="first row"):
     (folder / str(version) / "model.onnx").write_text(model)
     (folder / "warmup").mkdir()
     (folder / "warmup" / warmup_name(warmup)).write_bytes(warmup.encode())
-    text = CONFIG.format(delay=delay, warmup=warmup_name(warmup))
+    (folder / label_name(warmup)).write_text(warmup)  # labels that change with the warm-up row
+    text = CONFIG.format(delay=delay, warmup=warmup_name(warmup), labels=label_name(warmup))
     (folder / "config.pbtxt").write_text(text)
 
 
@@ -78,7 +84,7 @@ def build(repository, version, model, **staged):
 
 
 def served(repository):
-    """What a server would load: the model of the latest version, its queue delay, its warm-up bytes."""
+    """What a server would load: the model of the latest version, its queue delay; what it names is there."""
     folder = repository / "m"
     if not folder.exists():
         return None
@@ -87,6 +93,8 @@ def served(repository):
     [warm] = message.model_warmup
     name = warm.inputs["X"].input_data_file
     assert name == warmup_name((folder / "warmup" / name).read_text())
+    labels = message.output[0].label_filename
+    assert labels == label_name((folder / labels).read_text())
     model = (folder / str(max(versions)) / "model.onnx").read_text()
     return model, message.dynamic_batching.max_queue_delay_microseconds
 
@@ -168,6 +176,8 @@ def kill_everywhere(tmp_path, before, arguments, old, new, between=None):
                 for i in w.inputs.values()
             }
             assert files == used, f"step {step}"
+            labels = {p.name for p in (repository / "m").glob("*.txt")}
+            assert labels == {read_config(repository / "m")[1].output[0].label_filename}, f"step {step}"
             state = repository.with_name("repository.repobuild")
             versions = {p.name for p in (repository / "m").iterdir() if p.name.isdigit()}
             assert {p.name for p in (state / "m").iterdir()} == versions
@@ -223,7 +233,13 @@ def test_versions_count_up_and_equal_content_keeps_its_version(tmp_path, tree):
     assert build(repository, 2, "b").version == 2
     assert build(repository, 3, "b", delay=5) == commit_module.Outcome(2, changed=True)
     assert served(repository) == ("b", 5)
-    assert sorted(p.name for p in (repository / "m").iterdir()) == ["1", "2", "config.pbtxt", "warmup"]
+    assert sorted(p.name for p in (repository / "m").iterdir()) == [
+        "1",
+        "2",
+        "config.pbtxt",
+        "warmup",
+        label_name("first row"),
+    ]
 
 
 def test_a_version_number_that_was_taken_meanwhile_is_passed_over(tmp_path):
@@ -350,6 +366,27 @@ def test_a_warm_up_file_that_was_changed_is_put_right(tmp_path):
     file.write_text("something else")
     assert build(repository, 2, "a").changed
     assert file.read_text() == "first row"
+
+
+def test_a_label_file_that_was_changed_is_put_right(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "first")
+    (repository / "m" / label_name("first row")).write_text("other")
+    assert build(repository, 1, "first").changed
+    assert served(repository) == ("first", 0)
+
+
+def test_label_files_of_others_are_left_alone(tmp_path):
+    repository = tmp_path / "repository"
+    build(repository, 1, "first")
+    theirs = [
+        repository / "m" / name for name in ("labels.txt", "y_labels-mine.txt", "y_labels-0123456789ab.txt")
+    ]
+    for file in theirs:
+        file.write_text("by hand")
+    build(repository, 2, "second", warmup="second row")
+    assert [file.read_text() for file in theirs] == ["by hand"] * 3
+    assert not (repository / "m" / label_name("first row")).exists()
 
 
 def test_warm_up_files_of_others_are_left_alone(tmp_path):
