@@ -23,7 +23,7 @@ def check_layout(tree: Tree, start: Entry | None, findings: Findings) -> None:
     """
     by_folder: dict[str, dict[str, str]] = {}
     for entry in tree.walk(start):
-        if "/.git/" in f"/{entry.relative}/" and entry.name != ".git":
+        if any(part.startswith(".") for part in entry.relative.split("/")[:-1]):
             continue
         _check_name(entry, findings)
         folder = entry.relative.rpartition("/")[0]
@@ -38,16 +38,16 @@ def check_layout(tree: Tree, start: Entry | None, findings: Findings) -> None:
 
 
 def is_model(tree: Tree, folder: Entry) -> bool:
-    """Whether a folder looks like a model: it has a configuration, or a version folder."""
-    children = tree.children(folder)
-    return any(
-        c.name == CONFIG_FILE or (c.is_folder and version_number(c.name) is not None) for c in children
+    """Whether a folder looks like a model: it has a configuration, configs, or a version folder."""
+    return not folder.name.startswith(".") and any(
+        c.name in (CONFIG_FILE, "configs") or (c.is_folder and version_number(c.name) is not None)
+        for c in tree.children(folder)
     )
 
 
 def nested_models(tree: Tree, folder: Entry) -> list[str]:
     """Names of models inside a folder that is no model itself."""
-    if is_model(tree, folder):
+    if is_model(tree, folder) or folder.name.startswith("."):
         return []
     return [c.name for c in tree.children(folder) if c.is_folder and is_model(tree, c)]
 
@@ -55,7 +55,9 @@ def nested_models(tree: Tree, folder: Entry) -> list[str]:
 def _check_name(entry: Entry, findings: Findings) -> None:
     if entry.name == "__pycache__":
         return
-    if entry.name.startswith("."):
+    if entry.name.startswith(".") and "/" not in entry.relative and entry.is_folder:
+        findings.add("dot-folder", f"Triton takes folder '{entry.name}' for a model", entry.relative)
+    elif entry.name.startswith("."):
         findings.add("dot-file", f"'{entry.name}' begins with a dot", entry.relative)
     elif not _SAFE.fullmatch(entry.name):
         findings.add("name-unsafe", f"'{entry.name}' is a name that not every tool bears", entry.relative)

@@ -28,7 +28,8 @@ _SEEN = "seen on Triton 2.51"
 
 _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     # The repository and its files
-    ("dot-file", N, "A file or folder whose name begins with a dot. At the top of a repository, Triton takes such a folder for a model.", "core/src/filesystem, GetDirectorySubdirs", "keep such files out of the repository"),
+    ("dot-folder", E, "A folder at the top of the repository whose name begins with a dot, such as .git. Triton takes it for a model, fails to load it, and does not start.", f"{_SEEN}; core/src/filesystem, GetDirectorySubdirs", "move the models into a folder of their own"),
+    ("dot-file", N, "A file or folder whose name begins with a dot, left behind by some tool.", "conventions of file managers", "keep such files out of the repository"),
     ("file-empty", W, "A file without bytes. Object storage tools such as KServe's fetcher drop empty objects, so it is gone after a copy.", "kserve/kserve, storage initializer", "write a byte into it, or remove it"),
     ("file-is-web-page", E, "A web page lies where a model should be, usually the log-in or error page of a download.", "first bytes of the file", "download the file again"),
     ("file-lfs-pointer", E, "A Git LFS pointer lies where a model should be.", "https://git-lfs.com, pointer format", "run git lfs pull before the repository is copied"),

@@ -64,8 +64,12 @@ def lint(path: Path, release: Release, ignored: Iterable[str] = ()) -> Result:
         InputInvalid: The path holds no model.
     """
     root, only, config = _target(path)
+    tree = Tree(root)
+    folders = [e for e in tree.children(None) if e.is_folder]
+    if only is None and not any(is_model(tree, f) or nested_models(tree, f) for f in folders):
+        raise _nothing(path, "none of its folders has a config.pbtxt, configs or a version folder")
     with ShapeInference() as inference:
-        run = _Run(Tree(root), release, Findings(frozenset(ignored)), inference)
+        run = _Run(tree, release, Findings(frozenset(ignored)), inference)
         names = run.model(only, config) if only else run.repository()
     if not names:
         raise _nothing(path, "it has no folder that could be a model")
@@ -129,7 +133,7 @@ class _Run:
         self._guard(".", partial(check_layout, self.tree, None, self.findings))
         names = []
         for folder in self.tree.children(None):
-            if not folder.is_folder:
+            if not folder.is_folder or folder.name.startswith("."):
                 continue
             nested = nested_models(self.tree, folder)
             names.append(folder.name)

@@ -73,12 +73,14 @@ def test_variants_of_a_configuration_are_checked_too(repository, repobuild_cli):
     assert repobuild_cli("lint", root / "m" / "config.pbtxt").status == 0
 
 
-@pytest.mark.parametrize("what", ["nothing", "empty", "text", "other"])
+@pytest.mark.parametrize("what", ["nothing", "empty", "text", "other", "project"])
 def test_a_path_without_a_model_is_refused(tmp_path, repobuild_cli, what):
     """Silence about the wrong path would look like a clean result."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("x")
     (tmp_path / "other").mkdir()
+    for folder in ("src", ".git/1"):
+        (tmp_path / "project" / folder).mkdir(parents=True)
     (tmp_path / "other" / "readme.txt").write_text("x")
     outcome = repobuild_cli("lint", tmp_path / what)
     assert outcome.status == 3

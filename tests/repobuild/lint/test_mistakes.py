@@ -598,6 +598,7 @@ CASES = [
     ),
     swap("config-character", "max_batch_size: 8", f"max_batch_size:\xa08 {HERE}"),
     added("config-character", f"{HERE} \x00\n", "# \xa0 \x1b in a comment\n"),
+    same("dot-folder", s.onnx() | {".git/HEAD": "x", ".git/1/y": ""}, s.onnx() | {"README.md": "x"}, ".git"),
     same("config-misplaced", s.onnx() | {"m/1/config.pbtxt": PLAIN}, s.onnx(), "m/1/config.pbtxt"),
     same(
         "model-file-misplaced",

@@ -203,7 +203,7 @@ def test_any_text_is_survived(text):
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(st.sampled_from("{}<>[]:;,\"'#\n ab1"), max_size=40))
+@given(st.text(st.sampled_from("{}<>[]:;,\"'#\n ab"), max_size=40))
 def test_what_protobuf_accepts_is_understood_whole(text):
     """A text that protobuf parses, with unknown fields allowed, leaves nothing over."""
     try:

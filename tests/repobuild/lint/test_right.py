@@ -307,3 +307,22 @@ def test_what_repobuild_converts_is_silent(risk_project, repobuild_cli, told, tm
     done = repobuild_cli("convert", risk_project, "-r", tmp_path / "out", "--trust", "pickle", "-q")
     assert done.status == 0, done.err
     assert told(tmp_path / "out") == []
+
+
+def test_what_repobuild_converts_of_texts_is_silent(tmp_path, repobuild_cli, told):
+    """Text inputs, labels and warm-up samples with length prefixes."""
+    import joblib
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    texts = ["good film", "bad film", "great fun", "awful bore"] * 5
+    joblib.dump(
+        make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, [1, 0, 1, 0] * 5),
+        tmp_path / "m.joblib",
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"text": "{t}"}}\n' for t in texts))
+    words = ["--samples", tmp_path / "rows.jsonl", "-r", tmp_path / "out", "--trust", "pickle", "-q"]
+    done = repobuild_cli("convert", tmp_path / "m.joblib", *words)
+    assert done.status == 0, done.err
+    assert told(tmp_path / "out") == []
