@@ -14,10 +14,12 @@ import time
 from pathlib import Path
 from typing import Self
 
-from repobuild.errors import RepobuildError, VerificationFailed, evidence, from_oserror
+from repobuild.errors import EnvironmentLacking, RepobuildError, VerificationFailed, evidence, from_oserror
+from repobuild.interrupts import deferred_interrupts
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
+DIE_SECONDS = 2.0
 LOG_LINES = 12
 LEAST_FREE_BYTES = 1 << 16
 
@@ -47,27 +49,30 @@ class BundledServer:
         self.address = ""
 
     def __enter__(self) -> Self:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-            )
         try:
+            with deferred_interrupts(), self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
             self.address = f"127.0.0.1:{self._wait_for_port()}"
         except BaseException:
-            self.__exit__()
+            self.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server, if it has not ended already; what it has in hand is answered or broken off."""
         process = self._process
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -76,26 +81,31 @@ class BundledServer:
                 process.stdin.close()
 
     def died(self) -> VerificationFailed | None:
-        """The error to raise when the server has ended on its own, ``None`` while it runs."""
+        """The error to raise when the server has ended on its own, ``None`` while it runs.
+
+        The connections of a process that dies break a moment before it is seen to have ended.
+        """
         assert self._process is not None
-        status = self._process.poll()
-        if status is None:
+        try:
+            status = self._process.wait(DIE_SECONDS)
+        except subprocess.TimeoutExpired:
             return None
         return VerificationFailed(
             "server-died",
-            f"the bundled server ended (exit status {status}) during verification",
+            f"the bundled server ended ({_how(status)}) during verification",
             evidence(self.log_tail()),
             "its last lines are above; the repository was not changed",
         )
 
     def _refused(self, status: int) -> RepobuildError:
         lines = self.log_tail()
-        if not lines and shutil.disk_usage(self._log.parent).free < LEAST_FREE_BYTES:
+        lacking = not lines or status == EnvironmentLacking.exit_code
+        if lacking and shutil.disk_usage(self._log.parent).free < LEAST_FREE_BYTES:
             full = OSError(errno.ENOSPC, "no space left for the server's log and ports", str(self._log))
             return from_oserror(full, "starting the bundled server")
         return VerificationFailed(
             "server-refused",
-            f"the bundled server does not load the staged model (exit status {status})",
+            f"the bundled server does not load the staged model ({_how(status)})",
             evidence(lines),
             "its last lines are above; the repository was not changed",
         )
@@ -120,3 +130,8 @@ class BundledServer:
             evidence(self.log_tail()),
             "loading or warm-up takes too long on this machine",
         )
+
+
+def _how(status: int) -> str:
+    """How a process ended, from ``Popen.returncode``."""
+    return f"exit status {status}" if status >= 0 else f"signal {-status}"
