@@ -15,6 +15,7 @@ import click
 from repobuild import __version__
 from repobuild.envelope import AlreadyTold, Dialogue, annotate, bare_error, error_document
 from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, RepobuildError, from_oserror, printable
+from repobuild.interrupts import ignore_interrupts
 
 COMMANDS = {
     "init": ("repobuild.commands.init:init", "Write a recipe for a model file."),
@@ -97,6 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_OK
     except KeyboardInterrupt:  # a second one, while the first was being told
         return EXIT_INTERRUPTED
+    finally:
+        if arguments is None:
+            ignore_interrupts()
 
 
 def _run(words: list[str]) -> int:

@@ -6,8 +6,11 @@ import contextlib
 import importlib
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
+Result = TypeVar("Result")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -29,6 +32,35 @@ def deferred_interrupts() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if caught:
             signal.raise_signal(caught[0])
+
+
+def ignore_interrupts() -> None:
+    """From now on SIGINT and SIGTERM do nothing: the process is about to end, and its status is settled.
+
+    One that came while the interpreter shuts down would turn the status of a finished command into another.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def undisturbed(work: Callable[[], Result], give_up: Callable[[], object]) -> Result:
+    """Do work in a thread of its own, and wait for it.
+
+    Python runs signal handlers in the main thread only. An exception from one in the middle of an event loop
+    (gevent's, asyncio's) is printed or ends up in a task that nobody awaits; in a thread there is none.
+
+    Args:
+        work: The work; what it raises is raised.
+        give_up: Called on an interrupt; makes the work end soon. The interrupt goes on when it has.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        try:
+            wait([future])
+        except BaseException:
+            give_up()
+            raise
+    return future.result()
 
 
 def import_whole(modules: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, from_oserror
+from repobuild.interrupts import deferred_interrupts
 
 SUFFIX = ".repobuild"
 ATTEMPTS = 100
@@ -96,12 +97,16 @@ class Workshop:
         except OSError as problem:
             self.__exit__()
             raise from_oserror(problem, "making the staging folder") from problem
-        except EnvironmentLacking:
+        except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        with deferred_interrupts():
+            self._leave()
+
+    def _leave(self) -> None:
         if not journal_names(self.state, self.token):
             shutil.rmtree(self.folder, ignore_errors=True)
         if self._alive is not None:
@@ -145,8 +150,8 @@ class Workshop:
     def _make(self, folder: Path) -> None:
         missing = [p for p in (folder, *folder.parents) if not p.exists()]
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
             self._made.append(path)
+            path.mkdir(exist_ok=True)
 
     def _same_file_system(self) -> None:
         if not self.repository.is_dir():

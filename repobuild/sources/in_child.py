@@ -9,6 +9,7 @@ from typing import Any, Self
 from repobuild.artifact import Tool
 from repobuild.errors import RepobuildError
 from repobuild.feeds import Feed
+from repobuild.interrupts import deferred_interrupts
 from repobuild.recipe.types import Recipe
 from repobuild.sources.interface import Description, Exported
 from repobuild.tensors import Batch, DType
@@ -132,7 +133,8 @@ class ChildSource:
 
     def _child(self) -> Worker:
         if self._worker is None:
-            self._worker = Worker(self._folder, f"loading {self._given}", explain=self.explain)
+            with deferred_interrupts():
+                self._worker = Worker(self._folder, f"loading {self._given}", explain=self.explain)
         return self._worker
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from repobuild.compare import Comparison, compare
 from repobuild.errors import EnvironmentLacking, VerificationFailed, evidence
+from repobuild.interrupts import undisturbed
 from repobuild.recipe.types import Tolerance
 from repobuild.report import Check, Fail, Pass, Skip
 from repobuild.tensors import Array, Batch, DType, Signature, rows, take
@@ -80,14 +81,18 @@ class Subject:
 
 
 def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Check, ...]:
-    """All comparisons through a running server, in the order made.
+    """All comparisons through a running server, in the order made; an interrupt stops the server.
 
     Raises:
         VerificationFailed: The server ended, or refused a request.
         EnvironmentLacking: tritonclient's HTTP part is not installed.
     """
-    with _session(server, subject, golden) as session:
-        return tuple(session.all())
+
+    def compared() -> tuple[Check, ...]:
+        with _session(server, subject, golden) as session:
+            return tuple(session.all())
+
+    return undisturbed(compared, server.stop)
 
 
 @contextlib.contextmanager
@@ -105,6 +110,8 @@ def connected(server: BundledServer, subject: Subject, golden: Golden) -> Iterat
 @contextlib.contextmanager
 def _session(server: BundledServer, subject: Subject, golden: Golden) -> Iterator[_Replay]:
     try:
+        from aiohttp import ClientError
+        from geventhttpclient.response import HTTPParseError
         from tritonclient.http import InferenceServerClient
         from tritonclient.utils import InferenceServerException
     except ImportError as problem:
@@ -117,7 +124,7 @@ def _session(server: BundledServer, subject: Subject, golden: Golden) -> Iterato
     client = InferenceServerClient(server.address, connection_timeout=TIMEOUT, network_timeout=TIMEOUT)
     try:
         yield _Replay(client, server.address, subject, golden)
-    except (InferenceServerException, OSError) as problem:
+    except (InferenceServerException, HTTPParseError, ClientError, OSError) as problem:
         died = server.died()
         if died is not None:
             raise died from problem

@@ -4,22 +4,29 @@ Each case starts from a repository with one finished version, and the build woul
 """
 
 import json
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
 import numpy as np
+import psutil
 import pytest
+import tritonclient.http
+import tritonclient.http.aio
 from sklearn.linear_model import Ridge
 
+from repobuild import pipeline
 from repobuild.cli import main
+from repobuild.verify.server import BundledServer
 
 ROWS = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
 FIRST, SECOND = (Ridge(alpha).fit(ROWS, ROWS.sum(1)) for alpha in (1, 10))
@@ -263,3 +270,130 @@ def test_a_port_that_is_taken_is_told(place):
         words = ["serve", place.repository, "--http-port", port, "--metrics-port", "0"]
         outcome = run([sys.executable, "-m", "repobuild", *words])
     expect(outcome, 7, "port-unavailable", "address already in use", "--http-port (0 takes a free one)")
+
+
+def serving_process():
+    """The bundled server of the build that runs in this process."""
+    [found] = [p for p in psutil.Process().children() if "repobuild_serve" in p.cmdline()]
+    return found
+
+
+def kill_server():
+    """Kill it and leave it to its parent to notice."""
+    process = serving_process()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def dies_before_the_first_request(patch):
+    real = pipeline.replay
+
+    def killed(*words):
+        kill_server()
+        return real(*words)
+
+    patch.setattr(pipeline, "replay", killed)
+
+
+def dies_between_requests(patch):
+    real, asked = tritonclient.http.InferenceServerClient.infer, []
+
+    def killed(*words, **named):
+        asked.append(words)
+        if len(asked) == 5:
+            kill_server()
+        return real(*words, **named)
+
+    patch.setattr(tritonclient.http.InferenceServerClient, "infer", killed)
+
+
+def dies_over_a_request(patch):
+    """The server is stopped, has the request in its hands, and is killed."""
+    real, asked = tritonclient.http.InferenceServerClient.infer, []
+
+    def killed(*words, **named):
+        asked.append(words)
+        if len(asked) == 5:
+            server = serving_process()
+            server.suspend()
+            threading.Timer(0.3, server.kill).start()
+        return real(*words, **named)
+
+    patch.setattr(tritonclient.http.InferenceServerClient, "infer", killed)
+
+
+def dies_over_many_requests(patch):
+    """As above, with a request for each of 64 rows."""
+    real, asked = tritonclient.http.aio.InferenceServerClient.infer, []
+
+    async def killed(*words, **named):
+        asked.append(words)
+        if len(asked) == 1:
+            server = serving_process()
+            server.suspend()
+            threading.Timer(0.3, server.kill).start()
+        return await real(*words, **named)
+
+    patch.setattr(tritonclient.http.aio.InferenceServerClient, "infer", killed)
+
+
+def hangs(patch):
+    """The server is stopped and never answers again."""
+    real = pipeline.replay
+
+    def suspended(*words):
+        serving_process().suspend()
+        return real(*words)
+
+    patch.setattr(pipeline, "replay", suspended)
+    patch.setattr("repobuild.verify.replay.TIMEOUT", 0.5)
+    patch.setattr("repobuild.verify.server.STOP_SECONDS", 0.5)
+
+
+class Never(BundledServer):
+    """A server that sleeps before it opens its ports."""
+
+    words = ("import time; print('loading'); time.sleep(600)",)
+
+    def __init__(self, *given):
+        super().__init__(*given, start_seconds=1.0)
+        self._command = [sys.executable, "-u", "-c", *self.words]
+
+
+class Ends(Never):
+    """A server that ends before it opens its ports."""
+
+    words = ("print('loading'); raise SystemExit(9)",)
+
+
+VERIFICATION = {
+    "dies before the first request": (dies_before_the_first_request, "server-died", "ready:", "not changed"),
+    "dies between requests": (dies_between_requests, "server-died", "ready:", "not changed"),
+    "dies over a request": (dies_over_a_request, "server-died", "ready:", "not changed"),
+    "dies over many requests": (dies_over_many_requests, "server-died", "ready:", "not changed"),
+    "hangs": (hangs, "server-refuses", "timed out", "not changed"),
+    "never becomes ready": (
+        lambda patch: patch.setattr(pipeline, "BundledServer", Never),
+        "server-slow",
+        "loading",
+        "takes too long",
+    ),
+    "ends while it loads": (
+        lambda patch: patch.setattr(pipeline, "BundledServer", Ends),
+        "server-refused",
+        "loading",
+        "not changed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "code", "evidence", "hint"), VERIFICATION.values(), ids=VERIFICATION)
+def test_a_server_that_fails_the_verification_is_told(
+    repobuild_cli, place, monkeypatch, fault, code, evidence, hint
+):
+    with monkeypatch.context() as patch:
+        fault(patch)
+        outcome = place.convert(repobuild_cli)
+    expect(outcome, 8, code, evidence, hint)
+    assert ("(signal 9)" in outcome.err) == (code == "server-died")
+    assert psutil.Process().children() == []
