@@ -163,8 +163,10 @@ def verify(ledger: Ledger, emission: Emission, graph: Graph, answers: Batch, sho
             BundledServer(shop.models, shop.work) as server,
         ):
             ledger.verification.extend(replay(server, subject, golden))
-            if ledger.recipe.budget.p99_ms is not None:
-                ledger.verification.append(latency(server, subject, golden, ledger.recipe.budget.p99_ms))
+            limit = ledger.recipe.budget.p99_ms
+            if limit is not None:
+                delay = emission.config.dynamic_batching.max_queue_delay_microseconds
+                ledger.verification.append(latency(server, subject, golden, limit, delay))
         stop_on_failure(
             ledger.verification,
             VerificationFailed,

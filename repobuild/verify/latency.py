@@ -9,11 +9,13 @@ from repobuild.tensors import rows, take
 from repobuild.verify.replay import Golden, Subject, connected
 from repobuild.verify.server import BundledServer
 
-WARM_REQUESTS = 50
-REQUESTS = 500
+WARM_REQUESTS = 20
+REQUESTS = 200
 
 
-def latency(server: BundledServer, subject: Subject, golden: Golden, limit_ms: float) -> Check:
+def latency(
+    server: BundledServer, subject: Subject, golden: Golden, limit_ms: float, queue_delay_us: int
+) -> Check:
     """Measure the 99th percentile of the latency of lone rows, one after another, binary tensors.
 
     The number itself is told only when it is too high, so that equal builds have equal reports.
@@ -23,6 +25,8 @@ def latency(server: BundledServer, subject: Subject, golden: Golden, limit_ms: f
         subject: The model.
         golden: Rows to send.
         limit_ms: The budget, in milliseconds.
+        queue_delay_us: The queue delay of the emitted configuration, which may be longer than that of the
+            one that is verified; a lone request waits it out.
     """
     import numpy as np
 
@@ -35,6 +39,7 @@ def latency(server: BundledServer, subject: Subject, golden: Golden, limit_ms: f
             ask(row if subject.signature.batched else golden.wire)
             spent.append(time.perf_counter() - start)
     reached = float(np.percentile(spent[WARM_REQUESTS:], 99)) * 1e3
+    reached += max(0, queue_delay_us - subject.config.dynamic_batching.max_queue_delay_microseconds) / 1e3
     title = "budget: p99_ms"
     if reached <= limit_ms:
         return Check(title, Pass(f"{REQUESTS} lone requests within the budget of {limit_ms:g} ms"))

@@ -15,7 +15,7 @@ from typing import Any
 from repobuild.errors import from_oserror
 from repobuild.triton import format_config
 
-LONGEST_DELAY = 200_000
+LONGEST_DELAY = 20_000
 """Microseconds that a request of the verification may wait for others."""
 
 

@@ -99,7 +99,8 @@ def refused(repository, text, name="m"):
         (
             HEAD
             + IO
-            + "dynamic_batching { preserve_ordering: true default_queue_policy { timeout_action: DELAY } }",
+            + "dynamic_batching { preserve_ordering: true default_queue_policy { timeout_action: DELAY"
+            + " default_timeout_microseconds: 5 } }",
             "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m",
         ),
         (

@@ -126,7 +126,10 @@ def _check_batching(config: Any) -> None:
                 f"Only one priority level is allowed when 'preserve_ordering' is true for {name}"
             )
         policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-        if any(enum_name(policy, "timeout_action") == "DELAY" for policy in policies):
+        if any(
+            policy.default_timeout_microseconds and enum_name(policy, "timeout_action") == "DELAY"
+            for policy in policies
+        ):
             raise ConfigError(
                 "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
                 f"{name}"
