@@ -242,16 +242,17 @@ class _Replay:
             joined = joined or executions < inferences == burst
             if joined:
                 break
-        yield check
+        # Which rows meet in a batch is chance, and with it the last bits: equal builds have equal reports.
+        yield Check(check.name, check.verdict)
         yield self._batching(joined)
 
     def _batching(self, joined: bool) -> Check:
         title = "served: dynamic batching"
+        if self._subject.max_batch_size < 2 or not self._subject.waits or self._subject.burst < 2:
+            return Check(title, Skip("without a queue delay, batches form under load only"))
         if joined:
             return Check(title, Pass("the statistics show fewer executions than inferences"))
-        if self._subject.max_batch_size > 1 and self._subject.waits and self._subject.burst > 1:
-            return Check(title, Fail("concurrent rows were never joined, the statistics say"))
-        return Check(title, Skip("without a queue delay, batches form under load only, and none did here"))
+        return Check(title, Fail("concurrent rows were never joined, the statistics say"))
 
     def _speaks_json(self) -> bool:
         signature = self._subject.signature
