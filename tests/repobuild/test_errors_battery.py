@@ -3,6 +3,8 @@
 Each case starts from a repository with one finished version, and the build would add a second one.
 """
 
+import errno
+import importlib
 import json
 import os
 import re
@@ -26,6 +28,7 @@ from sklearn.linear_model import Ridge
 
 from repobuild import pipeline
 from repobuild.cli import main
+from repobuild.emit.config import read_config
 from repobuild.verify.server import BundledServer
 
 ROWS = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
@@ -264,6 +267,22 @@ def test_a_target_that_is_mounted_read_only_is_told(place):
     expect(outcome, 7, "permission-denied", "Read-only file system", "not mounted read-only")
 
 
+def test_a_target_that_refuses_new_folders_is_told(repobuild_cli, place, monkeypatch):
+    """What a read-only mount does, for systems that do not let a test mount anything."""
+    real = os.mkdir
+
+    def refuse(path, *words, **named):
+        if str(path).startswith(str(place.there)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, *words, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", refuse)
+        outcome = place.convert(repobuild_cli)
+    evidence = f"{place.repository}.repobuild/.staging: Read-only file system"
+    expect(outcome, 7, "permission-denied", evidence, "not mounted read-only")
+
+
 def test_a_port_that_is_taken_is_told(place):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -397,3 +416,76 @@ def test_a_server_that_fails_the_verification_is_told(
     expect(outcome, 8, code, evidence, hint)
     assert ("(signal 9)" in outcome.err) == (code == "server-died")
     assert psutil.Process().children() == []
+
+
+MODELS = """
+import numpy as np
+from sklearn.linear_model import Ridge
+
+class Noisy(Ridge):
+    def predict(self, X):
+        return super().predict(X) + np.random.default_rng().normal(size=len(X))
+
+class Centred(Ridge):
+    def predict(self, X):
+        return super().predict(X - X.mean(0))
+"""
+CONVERTERS = """
+import numpy as np
+from odd_models import Centred, Noisy
+from skl2onnx import update_registered_converter
+from skl2onnx.algebra.onnx_ops import OnnxAdd, OnnxMatMul, OnnxReduceMean, OnnxSub
+from skl2onnx.common.shape_calculator import calculate_linear_regressor_output_shapes
+
+def convert(scope, operator, container):
+    model, X, opset = operator.raw_operator, operator.inputs[0], container.target_opset
+    weights, constant = (np.array(v, np.float32) for v in (model.coef_.reshape(-1, 1), [model.intercept_]))
+    if isinstance(model, Centred):
+        X = OnnxSub(X, OnnxReduceMean(X, axes=[0], keepdims=1, op_version=opset), op_version=opset)
+    y = OnnxMatMul(X, weights, op_version=opset)
+    OnnxAdd(y, constant, op_version=opset, output_names=operator.outputs[:1]).add_to(scope, container)
+
+for kind in (Centred, Noisy):
+    update_registered_converter(kind, kind.__name__, calculate_linear_regressor_output_shapes, convert)
+"""
+
+
+@pytest.fixture
+def odd(place, monkeypatch):
+    """Makes the project's model one of a module of its own: ``odd("Noisy")``."""
+    (place.home / "odd_models.py").write_text(MODELS)
+    (place.home / "odd_converters.py").write_text(CONVERTERS)
+    monkeypatch.syspath_prepend(str(place.home))
+    monkeypatch.setenv("PYTHONPATH", str(place.home))
+
+    def make(name):
+        module = importlib.import_module("odd_models")
+        joblib.dump(getattr(module, name)().fit(ROWS, ROWS.sum(1)), place.home / "model.joblib")
+        source = {"path": "model.joblib", "custom_ops": ["odd_converters"]}
+        write_recipe(place.home, name="odd", source=source, inputs=[{"name": "X", "dtype": "FP32"}])
+
+    yield make
+    sys.modules.pop("odd_models", None)
+
+
+def test_a_model_that_answers_differently_when_asked_again_is_told(repobuild_cli, place, odd):
+    odd("Noisy")
+    outcome = place.convert(repobuild_cli, "--trust", "module")
+    evidence = "model repeats itself: asked twice, the model answers differently"
+    expect(outcome, 4, "check-failed", evidence, "fix its random state")
+
+
+def test_a_model_whose_answers_depend_on_the_other_rows_is_served_without_batches(repobuild_cli, place, odd):
+    odd("Centred")
+    repository, report = place.home / "repository", place.home / "report.json"
+    words = ["--trust", "pickle", "--trust", "module", "--report", report]
+    outcome = repobuild_cli("convert", place.home, "-r", repository, *words)
+    assert outcome.status == 0, outcome.err
+    [note] = json.loads(report.read_text())["notes"]
+    assert note.startswith(
+        "no batch dimension: an answer depends on the other rows (output 'prediction', row "
+    )
+    assert f"note: {note}" in outcome.err
+    _, config = read_config(repository / "odd")
+    assert config.max_batch_size == 0
+    assert list(config.input[0].dims) == [-1, 3]
