@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from repobuild.interrupts import undisturbed
 from repobuild.report import Check, Fail, Pass
 from repobuild.tensors import rows, take
 from repobuild.verify.replay import Golden, Subject, connected
@@ -30,14 +31,18 @@ def latency(
     """
     import numpy as np
 
-    count = rows(golden.wire)
-    spent = []
-    with connected(server, subject, golden) as ask:
-        for index in range(WARM_REQUESTS + REQUESTS):
-            row = take(golden.wire, index % count, index % count + 1)
-            start = time.perf_counter()
-            ask(row if subject.signature.batched else golden.wire)
-            spent.append(time.perf_counter() - start)
+    def measured() -> list[float]:
+        count = rows(golden.wire)
+        spent = []
+        with connected(server, subject, golden) as ask:
+            for index in range(WARM_REQUESTS + REQUESTS):
+                row = take(golden.wire, index % count, index % count + 1)
+                start = time.perf_counter()
+                ask(row if subject.signature.batched else golden.wire)
+                spent.append(time.perf_counter() - start)
+        return spent
+
+    spent = undisturbed(measured, server.stop)
     reached = float(np.percentile(spent[WARM_REQUESTS:], 99)) * 1e3
     reached += max(0, queue_delay_us - subject.config.dynamic_batching.max_queue_delay_microseconds) / 1e3
     title = "budget: p99_ms"

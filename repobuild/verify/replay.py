@@ -99,6 +99,8 @@ def replay(server: BundledServer, subject: Subject, golden: Golden) -> tuple[Che
 def connected(server: BundledServer, subject: Subject, golden: Golden) -> Iterator[Callable[[Batch], object]]:
     """A function that sends one batch in binary form and waits for the answer, for the length of a block.
 
+    The block belongs under :func:`repobuild.interrupts.undisturbed`.
+
     Raises:
         VerificationFailed: The server ended, or refused a request.
         EnvironmentLacking: tritonclient's HTTP part is not installed.

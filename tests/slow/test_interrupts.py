@@ -20,15 +20,24 @@ MARK = "REPOBUILD_TEST_ROUND"
 TOLD = "interrupted; nothing half written was left"
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 OLD, NEW = Ridge().fit(ROWS, ROWS.sum(1)), Ridge().fit(ROWS, -5 * ROWS.sum(1))
+ROUNDS = 12
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
 class Round:
-    """One build: a process, what it has said, and when it began to work."""
+    """One build: a process, what it has said, and when it came to each step."""
 
     process: subprocess.Popen
     lines: list[str] = field(default_factory=list)
+    reached: dict[str, float] = field(default_factory=dict)
+
+    def listen(self):
+        """Read what it says."""
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("  "):
+                self.reached[line.split()[0]] = time.monotonic()
 
     def steps(self):
         """The steps that have been told of."""
@@ -42,7 +51,7 @@ class Round:
 @pytest.fixture
 def scene(project, tmp_path):
     """A project whose model is newer than the version in the repository."""
-    home = project(OLD, ROWS)
+    home = project(OLD, ROWS, budget={"p99_ms": 60_000})
     command = [sys.executable, "-m", "repobuild", "convert", home, "-r", tmp_path / "there" / "repository"]
     command += ["--trust", "pickle", "--progress", "plain"]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -77,9 +86,7 @@ def interrupted(command, folder, number, moment):
     )
     with process:
         this = Round(process)
-        reader = threading.Thread(
-            target=lambda: this.lines.extend(line.rstrip("\n") for line in process.stderr)
-        )
+        reader = threading.Thread(target=this.listen)
         reader.start()
         while not moment(this) and process.poll() is None:
             time.sleep(0.002)
@@ -142,7 +149,7 @@ def rounds(scene, tmp_path):
         shutil.copytree(kept, there)
         this = interrupted(scene, tmp_path, number, moment)
         judge(this, tmp_path, before, whole)
-        return this.process.returncode
+        return this
 
     return play
 
@@ -150,7 +157,9 @@ def rounds(scene, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_interrupt_after_each_step_leaves_the_repository_as_it_was(rounds):
-    statuses = {step: [rounds(number, after(step)) for number in NUMBERS] for step in STEPS}
+    statuses = {
+        step: [rounds(number, after(step)).process.returncode for number in NUMBERS] for step in STEPS
+    }
     assert all(statuses[step] == [130, 130] for step in STEPS[:-2]), statuses
     assert set(statuses["verify"]) <= {0, 130}
     assert set(statuses["publish"]) <= {0, 130}
@@ -159,20 +168,33 @@ def test_an_interrupt_after_each_step_leaves_the_repository_as_it_was(rounds):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_interrupts_at_any_time_leave_the_repository_as_it_was_or_whole(rounds, tmp_path):
+    """Half of them come at any time, and half while the bundled server is asked."""
     chance = random.Random(7)
     state = tmp_path / "there" / "repository.repobuild"
-    statuses = []
-    for index in range(12):
-        wait = chance.uniform(0.0, 4.5) if index % 2 else None
-        extra = chance.uniform(0.0, 1.5)
-        started = []
 
-        def moment(this, wait=wait, extra=extra, started=started):
-            ready = begun(state) if wait is not None else "stage" in this.steps()
-            if ready and not started:
+    def spread(begins):
+        """The moment between what begins and the last line, somewhere."""
+        share, started = chance.random(), []
+
+        def moment(this):
+            if not started and begins(this):
                 started.append(time.monotonic())
-            return bool(started) and time.monotonic() - started[0] >= (extra if wait is None else wait)
+            return bool(started) and time.monotonic() - started[0] >= share * lengths[begins]
 
-        statuses.append(rounds(NUMBERS[index // 2 % 2], moment))
+        return moment
+
+    def work(_):
+        return begun(state)
+
+    stage = after("stage")
+    began = []
+    probe = rounds(signal.SIGINT, lambda _: began.extend([time.monotonic()] * (begun(state) and not began)))
+    assert probe.process.returncode == 0
+    lengths = {
+        work: probe.reached["publish"] - began[0],
+        stage: probe.reached["publish"] - probe.reached["stage"],
+    }
+    played = [rounds(NUMBERS[i // 2 % 2], spread((work, stage)[i % 2])) for i in range(ROUNDS)]
+    statuses = [this.process.returncode for this in played]
     assert set(statuses) <= {0, 130}
-    assert statuses.count(130) >= 6, statuses
+    assert statuses.count(130) >= ROUNDS // 2, statuses
