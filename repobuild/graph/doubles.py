@@ -6,9 +6,11 @@ there, so ONNX Runtime refuses the graph; some operators it has for float32 alon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from repobuild.graph.trees import TREES
+from repobuild.tensors import Array
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -53,6 +55,51 @@ def cast_around(model: ModelProto, takers: frozenset[str], wide: frozenset[str])
     for value in model.graph.output:
         if value.name in takers:
             value.type.tensor_type.elem_type = _double()
+
+
+def widen_imputers(model: ModelProto, statistics: Sequence[Array]) -> None:
+    """Replace imputers of float64, which ONNX Runtime does not have, by a comparison and a choice.
+
+    Args:
+        model: The graph; changed in place.
+        statistics: Float64 values that the model's imputers fill in, one array an imputer; the operator
+            holds them rounded to float32.
+    """
+    types = _element_types(model)
+    fresh: list[NodeProto] = []
+    for node in model.graph.node:
+        if node.op_type == "Imputer" and types.get(node.input[0]) == _double():
+            fresh.extend(_imputer_in_steps(model.graph, node, statistics))
+        else:
+            fresh.append(node)
+    copies = [_copy(n) for n in fresh]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+
+
+def _imputer_in_steps(graph: GraphProto, node: NodeProto, statistics: Sequence[Array]) -> list[NodeProto]:
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    rows, answer = node.input[0], node.output[0]
+    rounded = np.array(found["imputed_value_floats"], dtype=np.float32)
+    exact = (
+        s for s in statistics if s.shape == rounded.shape and np.array_equal(s.astype(np.float32), rounded)
+    )
+    values = np.asarray(next(exact, rounded), dtype=np.float64).reshape(1, -1)
+    graph.initializer.append(numpy_helper.from_array(values, f"{answer}/imputed"))
+    replaced = found.get("replaced_value_float", 0.0)
+    if np.isnan(replaced):
+        test = helper.make_node("IsNaN", [rows], [f"{answer}/missing"], name=f"{answer}/missing")
+    else:
+        marker = np.array(replaced, dtype=np.float64)
+        graph.initializer.append(numpy_helper.from_array(marker, f"{answer}/marker"))
+        test = helper.make_node(
+            "Equal", [rows, f"{answer}/marker"], [f"{answer}/missing"], name=f"{answer}/missing"
+        )
+    choice = [f"{answer}/missing", f"{answer}/imputed", rows]
+    return [test, helper.make_node("Where", choice, [answer], name=f"{answer}/choice")]
 
 
 def _element_types(model: ModelProto) -> dict[str, int]:

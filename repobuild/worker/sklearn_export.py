@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
 from repobuild.feeds import Feed
 from repobuild.graph.columns import split_matrix
-from repobuild.graph.doubles import cast_around, takers_of_float64
+from repobuild.graph.doubles import cast_around, takers_of_float64, widen_imputers
 from repobuild.graph.trees import fit_trees
 from repobuild.graph.walk import rename_inputs
-from repobuild.tensors import DType
+from repobuild.tensors import Array, DType
 from repobuild.worker.estimators import AnswerKind, class_name, final_step
 from repobuild.worker.loading import first_line
 from repobuild.worker.trees import trees_of
@@ -49,6 +49,7 @@ def to_onnx(
     try:
         model = _convert(estimator, feed, floats, opset, answers)
         rename_inputs(model.graph, [name for name, _ in _initial_types(feed, floats)])
+        widen_imputers(model, list(_imputed_values(estimator)))
         takers = takers_of_float64(model)
         trees = [tree for _, step in steps_of(estimator) for tree in trees_of(step)]
         cast_around(model, takers, fit_trees(model, trees, takers))
@@ -129,6 +130,16 @@ def _functions(estimator: Any) -> list[str]:
                 )
                 lines.append(f"step '{path}' is a {type(step).__name__} of the Python function {name}{where}")
     return lines[:MOST_STEPS]
+
+
+def _imputed_values(estimator: Any) -> Iterator[Array]:
+    """What the model's imputers fill in, ``[columns]`` float64 each."""
+    import numpy as np
+
+    for _, step in steps_of(estimator):
+        statistics = np.asarray(getattr(step, "statistics_", ()))
+        if statistics.size and statistics.dtype.kind == "f":
+            yield statistics[~np.isnan(statistics)].astype(np.float64)
 
 
 def _line(function: Any) -> int | None:

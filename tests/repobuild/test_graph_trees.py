@@ -11,6 +11,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -127,3 +128,16 @@ def test_not_above_is_the_largest_float32_that_is_not_above():
     inner = found < np.finfo(np.float32).max
     assert (np.nextafter(found[inner], np.float32(np.inf)).astype(np.float64) > values[inner]).all()
     assert inner.tolist() == [True] * 7 + [False, True]
+
+
+@pytest.mark.parametrize(
+    ("imputer", "hole"),
+    [(SimpleImputer(), np.nan), (SimpleImputer(strategy="median", missing_values=-7.0), -7.0)],
+)
+def test_an_imputer_in_float64_loads_and_fills_the_same_values(imputer, hole):
+    rows = ROWS.copy()
+    rows[::5, 1] = hole
+    model = make_pipeline(imputer, StandardScaler(), RandomForestRegressor(3, random_state=0))
+    model.fit(rows, VALUES)
+    got, want = answers(model, rows, DType.FP64)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
