@@ -73,7 +73,7 @@ def read_table(path: Path, given: str) -> Table:
         raise unfit(
             f"there is no sample file {given}",
             ["no such file"],
-            "paths in a recipe are relative to the recipe's own folder",
+            "paths in a recipe are relative to its folder, those on the command line to where you are",
         ) from None
     except Unreadable as problem:
         where = f"line {problem.line}: " if problem.line else ""

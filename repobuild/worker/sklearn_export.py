@@ -71,7 +71,12 @@ def to_onnx(
             "the evidence is skl2onnx's own message; a smaller pipeline tells which step it means",
         ) from problem
     outputs = [o.name for o in model.graph.output]
-    return model, {a.name: _selection(estimator, a, o) for a, o in zip(answers, outputs, strict=False)}
+    places = {a.name: _place(estimator, a) for a in answers}
+    return model, {
+        a.name: _selection(estimator, a, outputs[places[a.name]])
+        for a in answers
+        if places[a.name] < len(outputs)
+    }
 
 
 def register_converters(modules: Sequence[str]) -> None:
@@ -200,6 +205,16 @@ def _initial_types(feed: Feed, floats: DType) -> list[tuple[str, Any]]:
         wide = feed.dtype or floats
         return [(c.name, kinds[wide]([None, 1])) for c in feed.columns]
     return [(spec.name, kinds[spec.dtype](list(spec.shape))) for spec in feed.inputs(floats)]
+
+
+def _place(estimator: Any, answer: AnswerKind) -> int:
+    """Which output of skl2onnx's graph an answer is: labels come first, then what they rest on."""
+    from sklearn.base import is_classifier, is_clusterer, is_outlier_detector
+
+    labelled = is_classifier(estimator) or is_clusterer(estimator) or is_outlier_detector(estimator)
+    if answer.method == "score_samples":
+        return 2
+    return 1 if labelled and answer.method != "predict" else 0
 
 
 def _wants_raw_scores(estimator: Any, answers: Sequence[AnswerKind]) -> bool:

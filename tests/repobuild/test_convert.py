@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from repobuild.emit.config import read_config
-from repobuild.triton import format_config
+from repobuild.triton import format_config, parse_config
 from repobuild.worker.arrays import load_batch
 
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -572,3 +572,37 @@ def test_serving_that_cannot_be_is_refused_before_the_server_starts(refuse, ridg
     edit(ridge_project, serving=serving)
     status, text = refuse(ridge_project)
     assert (status, f"error[{code}]" in text) == (3, True), text
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "output", "dims"),
+    [
+        (LogisticRegression(max_iter=500).fit(IRIS, SPECIES), "predict_proba", "probabilities", [3]),
+        (LogisticRegression(max_iter=500).fit(IRIS, SPECIES), "predict", "label", [1]),
+        (LogisticRegression(max_iter=500).fit(IRIS, SPECIES), "decision_function", "decision_function", [3]),
+        (
+            LogisticRegression(max_iter=500).fit(IRIS, SPECIES > 0),
+            "decision_function",
+            "decision_function",
+            [1],
+        ),
+        (KMeans(3, n_init=1, random_state=0).fit(IRIS), "transform", "distances", [3]),
+    ],
+)
+def test_a_method_that_the_recipe_names_is_all_that_is_served(
+    convert, project, tmp_path, model, method, output, dims
+):
+    home = project(model, IRIS[:40], source={"path": "model.joblib", "method": method})
+    outcome = convert(home)
+    assert outcome.status == 0, outcome.err
+    config = parse_config((tmp_path / "repository/model/config.pbtxt").read_text(), tmp_path)
+    assert [(o.name, list(o.dims)) for o in config.output] == [(output, dims)]
+
+
+def test_a_method_that_the_model_has_not_is_named_with_those_it_has(refuse, project):
+    home = project(
+        Ridge().fit(IRIS, SPECIES), IRIS, source={"path": "model.joblib", "method": "predict_proba"}
+    )
+    status, text = refuse(home)
+    assert (status, "error[method-unknown]" in text) == (3, True), text
+    assert "it has predict" in text
