@@ -194,6 +194,7 @@ def from_oserror(problem: OSError, doing: str) -> EnvironmentLacking:
     """
     import errno
 
+    problem = _first(problem)
     named = str(problem.filename) if problem.filename else None
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return EnvironmentLacking(
@@ -215,3 +216,16 @@ def from_oserror(problem: OSError, doing: str) -> EnvironmentLacking:
         (Evidence(problem.strerror or str(problem), file=named),),
         "see the evidence; the command can be run again once this is mended",
     )
+
+
+def _first(problem: OSError) -> OSError:
+    """The first of the errors that ``shutil.copytree`` collects; it keeps their texts only."""
+    import os
+    import shutil
+
+    collected = problem.args[0] if isinstance(problem, shutil.Error) and problem.args else ()
+    if not isinstance(collected, list) or not collected:
+        return problem
+    _, target, text = collected[0]
+    number = re.match(r"\[Errno (\d+)\] ", str(text))
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(target)) if number else problem

@@ -1,6 +1,7 @@
 """Errors: how they look, how they travel, and that every code is explained."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_operating_system_errors_say_what_was_being_done(number, code):
     assert (error.code, error.exit_code) == (code, 7)
     assert "writing the model" in error.message
     assert "/some/file" in error.render()
+
+
+def test_what_stops_the_copy_of_a_folder_is_told_as_what_stops_one_file(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").touch()
+
+    def full(_, target):
+        raise OSError(28, "No space left on device", target)
+
+    with pytest.raises(shutil.Error) as caught:
+        shutil.copytree(tmp_path / "model", tmp_path / "copy", copy_function=full)
+    error = from_oserror(caught.value, "staging the model")
+    assert (error.code, error.evidence[0].file) == ("disk-full", str(tmp_path / "copy" / "weights"))
 
 
 def test_what_could_move_the_cursor_is_escaped():
