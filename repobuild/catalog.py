@@ -111,6 +111,7 @@ CATALOG: Mapping[str, Meaning] = {
     "target-options": Meaning(3, "A target has options that its compiler does not take, or several targets are named where one can be made."),
     "target-unavailable": Meaning(7, "The target's compiler is not available here."),
     "target-unfit": Meaning(3, "The recipe asks for a higher opset than the target release loads."),
+    "tensor-name": Meaning(3, "A column of the DataFrame has a name that is empty or holds control characters, so it cannot be the name of a tensor."),
     "tolerance-unknown": Meaning(3, "tolerance: names an output that the model does not have."),
     "tritonclient-missing": Meaning(7, "The package tritonclient does not import."),
     "verification-failed": Meaning(8, "Through the bundled server, the staged model does not answer as the original. The repository is untouched."),

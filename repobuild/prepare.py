@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from repobuild.build import Order
-from repobuild.errors import EnvironmentLacking, InputInvalid, SourceUntrusted
+from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, SourceUntrusted
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.releases import Release, newest, release
@@ -87,6 +87,7 @@ def load_model(recipe: Recipe, source: Source) -> tuple[Description, Samples]:
     if recipe.samples is not None:
         table = _read(recipe)
     model = source.describe(recipe, table.layout() if table else None)
+    _refuse_names(model)
     if table is not None:
         return model, fit_samples(recipe, table, model.feed)
     if model.feed.dtype is not None and not model.feed.dtype.is_float:
@@ -101,6 +102,18 @@ def load_model(recipe: Recipe, source: Source) -> tuple[Description, Samples]:
         " real data; name a file of real rows under samples:"
     )
     return model, Samples(source.made_up(MADE_UP_ROWS), "", (note,))
+
+
+def _refuse_names(model: Description) -> None:
+    """Columns become tensor names, which clients write into requests and people into configurations."""
+    for spec in model.inputs:
+        if not spec.name.strip() or any(ord(c) < 32 or ord(c) == 127 for c in spec.name):
+            raise InputInvalid(
+                "tensor-name",
+                "a column's name cannot be the name of a tensor: it is empty or holds control characters",
+                (Evidence(f"the name is {spec.name!r}"),),
+                "rename the column, and train the model with the new name",
+            )
 
 
 def _read(recipe: Recipe) -> Table:

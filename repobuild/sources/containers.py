@@ -169,8 +169,8 @@ def read_head(path: Path, given: str) -> bytes:
             "model-missing",
             f"there is no model file {given}",
             (Evidence("no such file", file=given),),
-            "paths in a recipe are relative to its folder, those on the command line to where you are; was the"
-            " model trained and saved?",
+            "paths in a recipe are relative to its folder, those on the command line to where you are; was"
+            " the model trained and saved?",
         ) from None
     except OSError as problem:
         raise from_oserror(problem, "reading the model file") from problem

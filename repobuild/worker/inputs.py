@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from repobuild.errors import Evidence, InputInvalid, evidence
 from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
 from repobuild.tensors import Array, Batch, DType
+from repobuild.worker.columns import column_hints, column_names, knows_text, selects_columns, takes_texts
 from repobuild.worker.estimators import class_name, refuse_unfitted, width_of
 
 DEFAULT_INPUT = "X"
@@ -56,7 +57,7 @@ def plan_feed(
     if names is None:
         if (layout and layout["framed"]) or len(columns) > 1:
             return _matrix_of_columns(asked, columns, width, estimator)
-        return _matrix(asked, width, _knows_text(estimator))
+        return _matrix(asked, width, knows_text(estimator))
     if len(columns) == 1 and not layout["framed"] and columns[0]["name"] not in names:  # type: ignore[index]
         hints = column_hints(estimator)
         texts = [n for n in names if hints.get(n) == "text"]
@@ -97,88 +98,6 @@ def build(feed: Feed, batch: Batch) -> Any:
     import pandas as pd
 
     return pd.DataFrame({c.name: _series(c, batch) for c in feed.columns})
-
-
-def takes_texts(estimator: Any) -> bool:
-    """Whether the first step splits documents into words."""
-    first = front(estimator)
-    return all(hasattr(first, n) for n in ("analyzer", "build_analyzer", "tokenizer"))
-
-
-def front(estimator: Any) -> Any:
-    """The first step of a pipeline, through nested pipelines and fitted searches."""
-    steps = getattr(estimator, "steps", None)
-    if steps:
-        return front(next((s for _, s in steps if s is not None and s != "passthrough"), steps[0][1]))
-    best = getattr(estimator, "best_estimator_", None)
-    return front(best) if best is not None else estimator
-
-
-def fronts(estimator: Any) -> Iterator[Any]:
-    """All first steps: those of a pipeline, and of the members of ensembles and unions."""
-    first = front(estimator)
-    yield first
-    fitted: Any = getattr(first, "estimators_", ())
-    members = [
-        *(fitted if _is_list(fitted) else ()),
-        *(t for _, t in getattr(first, "transformer_list", ())),
-        *(c.estimator for c in getattr(first, "calibrated_classifiers_", ())),
-    ]
-    for member in members:
-        if hasattr(member, "fit") and member is not first:
-            yield from fronts(member)
-
-
-def selects_columns(estimator: Any) -> bool:
-    """Whether a first step picks columns by name, so that the graph needs them one by one."""
-    return any(
-        hasattr(f, "transformers_") and any(_by_name(cols) for _, _, cols in f.transformers_)
-        for f in fronts(estimator)
-    )
-
-
-def column_names(estimator: Any) -> list[str] | None:
-    """The columns of the DataFrame that the estimator was trained on, ``None`` for a matrix."""
-    for candidate in (estimator, front(estimator), *fronts(estimator)):
-        names = getattr(candidate, "feature_names_in_", None)
-        if names is not None:
-            return [str(n) for n in names]
-    return None
-
-
-def column_hints(estimator: Any) -> dict[str, str]:
-    """What fitted encoders and imputers know of the columns they take: ``{column: kind}``."""
-    hints: dict[str, str] = {}
-    for first in fronts(estimator):
-        if hasattr(first, "transformers_"):
-            for _, transformer, columns in first.transformers_:
-                if _by_name(columns):
-                    hints.update(_hints_of(transformer, [str(c) for c in columns]))
-        elif hasattr(first, "feature_names_in_"):
-            hints.update(_hints_of(first, [str(c) for c in first.feature_names_in_]))
-    return hints
-
-
-def _hints_of(transformer: Any, columns: Sequence[str]) -> dict[str, str]:
-    first = front(transformer)
-    categories = getattr(first, "categories_", None)
-    if categories is not None and len(categories) == len(columns):
-        return {c: k for c, k in zip(columns, map(_kind_of_values, categories), strict=True) if k}
-    statistics = getattr(first, "statistics_", None)
-    if statistics is not None and len(statistics) == len(columns):
-        return {c: "text" for c, v in zip(columns, statistics, strict=True) if isinstance(v, str)}
-    return {}
-
-
-def _kind_of_values(values: Any) -> str | None:
-    present = [v for v in getattr(values, "tolist", lambda: list(values))() if v is not None and v == v]
-    if present and all(isinstance(v, str) for v in present):
-        return "text"
-    if present and all(isinstance(v, bool) for v in present):
-        return "boolean"
-    if present and all(isinstance(v, int) for v in present):
-        return "integer"
-    return "number" if present and all(isinstance(v, int | float) for v in present) else None
 
 
 def _chosen(columns: Sequence[Mapping[str, Any]], names: Sequence[str], estimator: Any) -> list[FeedColumn]:
@@ -277,15 +196,6 @@ def _as_matrix(name: str, columns: Sequence[FeedColumn], dtype: DType | None, es
     return Feed(Mode.FRAME_MATRIX, name, tuple(columns), dtype, split=selects_columns(estimator))
 
 
-def _knows_text(estimator: Any) -> bool:
-    """Whether a first step was fitted on a matrix of text."""
-    return any(
-        _kind_of_values(values) == "text"
-        for first in fronts(estimator)
-        for values in (getattr(first, "categories_", None) or ())
-    )
-
-
 def _matrix(asked: Sequence[Asked], width: int, text: bool) -> Feed:
     if len(asked) > 1:
         raise _mismatch(
@@ -372,11 +282,3 @@ def _series(column: FeedColumn, batch: Batch) -> Any:
     if column.categories is not None:
         return pd.Categorical(texts, categories=list(column.categories))
     return texts
-
-
-def _by_name(columns: Any) -> bool:
-    return bool(_is_list(columns) and len(columns) and all(isinstance(c, str) for c in columns))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) or (hasattr(value, "tolist") and hasattr(value, "shape"))

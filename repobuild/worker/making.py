@@ -6,7 +6,7 @@ from typing import Any
 
 from repobuild.feeds import Feed, Mode
 from repobuild.tensors import Array
-from repobuild.worker.inputs import front
+from repobuild.worker.columns import front
 
 SEED = 20240229
 

@@ -10,8 +10,9 @@ from typing import Any
 from repobuild.errors import InputInvalid, evidence
 from repobuild.tensors import Array, Batch, DType, rows, take
 from repobuild.worker.arrays import writing
+from repobuild.worker.columns import column_names
 from repobuild.worker.estimators import AnswerKind, answers_of, class_name, dense
-from repobuild.worker.inputs import build, column_names, plan_feed
+from repobuild.worker.inputs import build, plan_feed
 from repobuild.worker.jumps import find_jumps
 from repobuild.worker.loading import first_line, tool_versions
 from repobuild.worker.making import make_rows

@@ -280,3 +280,13 @@ def test_config_text_of_odd_column_names_parses_back(converted):
     assert outcome.status == 0, outcome.err
     assert [i.name for i in config.input] == ['a "quoted"', "pfad\\name"]
     assert text_format.MessageToString(config)
+
+
+@pytest.mark.parametrize("name", [" ", "two\nlines", "\x1b[31mred"])
+def test_a_column_whose_name_no_tensor_can_have_is_refused(converted, name):
+    frame = pd.DataFrame({name: RNG.normal(size=30), "t": RNG.choice(["x", "y"], 30)})
+    columns = ColumnTransformer([("n", "passthrough", [name]), ("c", OneHotEncoder(), ["t"])])
+    model = make_pipeline(columns, LinearRegression()).fit(frame, frame.iloc[:, 0])
+    outcome, _, _ = converted(model, frame, "samples.parquet")
+    assert (outcome.status, "error[tensor-name]" in outcome.err) == (3, True), outcome.err
+    assert "\x1b" not in outcome.err
