@@ -66,6 +66,11 @@ class Graph:
         """Text of each element by output, for the label files."""
         return {w.name: w.labels for w in self.wanted if w.labels}
 
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The classes behind the index by output, for those that serve an index."""
+        return {w.name: tuple(map(str, w.index_of)) for w in self.wanted if w.index_of is not None}
+
 
 def export_graph(
     source: Source, model: Description, recipe: Recipe, samples: Samples, release: Release, folder: Path

@@ -58,6 +58,7 @@ def wanted_outputs(recipe: Recipe, model: Description) -> tuple[Wanted, ...]:
     known = ", ".join(answers)
     outputs = recipe.outputs or tuple(OutputRecipe(name) for name in answers)
     wanted = []
+    indexed = any(o.labels and (o.take or o.name) in model.facts["labels"] for o in outputs)
     for index, output in enumerate(outputs):
         selection = Selection.parse(output.take) if output.take else Selection(output.name)
         if selection.answer not in answers:
@@ -68,19 +69,26 @@ def wanted_outputs(recipe: Recipe, model: Description) -> tuple[Wanted, ...]:
                 (recipe_evidence(recipe, ("outputs", index, key), f"{model.model} answers with {known}"),),
                 f"take one of {known}, for instance from: {answers[0]}",
             )
-        wanted.append(_wanted(recipe, model, index, output, selection))
+        wanted.append(_wanted(recipe, model, index, output, selection, indexed=indexed))
     _refuse_clashes(recipe, model, [w.name for w in wanted])
     return tuple(wanted)
 
 
 def _wanted(
-    recipe: Recipe, model: Description, index: int, output: OutputRecipe, selection: Selection
+    recipe: Recipe,
+    model: Description,
+    index: int,
+    output: OutputRecipe,
+    selection: Selection,
+    *,
+    indexed: bool,
 ) -> Wanted:
+    """One output. Probabilities get a label file when the classes are text, or served as an index beside."""
     label = selection.answer in model.facts["labels"]
     classes = model.facts.get("classes")
     flat = isinstance(classes, list) and not any(isinstance(c, list) for c in classes)
     if output.labels is None:
-        named = flat and all(isinstance(c, str) for c in classes or ())
+        named = flat and (indexed or all(isinstance(c, str) for c in classes or ()))
         texts = _texts(classes, selection) if named and selection.answer == "probabilities" else ()
         return Wanted(output.name, selection, label, labels=texts if _writable(texts) else ())
     if not flat or not classes:
@@ -91,7 +99,7 @@ def _wanted(
             "leave labels out",
         )
     if label:
-        return Wanted(output.name, selection, label, tuple(classes), tuple(map(str, classes)))
+        return Wanted(output.name, selection, label, tuple(classes))
     return Wanted(output.name, selection, label, labels=_texts(classes, selection))
 
 

@@ -141,6 +141,7 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, shop: Workshop) -> E
             graph.max_batch_size,
             graph.wire,
             graph.labels,
+            graph.classes,
             update_config=ledger.order.changes.config,
             allow_schema_change=ledger.order.changes.schema,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from repobuild.tensors import Batch, Signature
 from repobuild.triton import parse_config
 
 LARGEST_BATCH = 65536
+CLASSES = "classes:"
+"""Begins the parameter that holds the classes behind an index, as a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ def emit(
     max_batch_size: int,
     wire: Batch,
     labels: Mapping[str, Sequence[str]] | None = None,
+    classes: Mapping[str, Sequence[str]] | None = None,
     *,
     update_config: bool = False,
     allow_schema_change: bool = False,
@@ -72,6 +76,9 @@ def emit(
         max_batch_size: 0 without a batch dimension.
         wire: Rows in the inputs' own types, for warm-up.
         labels: Text of each element by output, for label files.
+        classes: The classes behind the index by output, for those that serve an index; clients read them from
+            the parameters of the configuration. A label file would mislead there: Triton names an element by
+            its position, not by its value.
         update_config: Whether a configuration of the user's may be brought up to date.
         allow_schema_change: Whether inputs and outputs may differ from the version before.
 
@@ -89,6 +96,8 @@ def emit(
         )
     serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
     _prefers_possible_sizes(serving, max_batch_size, recipe)
+    for name, names in (classes or {}).items():
+        serving.parameters[f"{CLASSES}{name}"].string_value = json.dumps(list(names), ensure_ascii=False)
     warm = warmup.make_warmup(signature, wire, max_batch_size)
     texts = make_labels(labels or {})
     rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm, texts.by_output)

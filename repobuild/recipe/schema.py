@@ -128,7 +128,7 @@ class OutputSection(_Section):
         Literal["from-classes"] | None,
         Field(
             description="Write the class names into a label file. On a label output, the class index"
-            " (INT64) is served in place of the text."
+            " (INT64) is served in place of the class, which the parameter classes:<output> lists."
         ),
     ] = None
 

@@ -243,17 +243,20 @@ def test_the_class_index_can_be_served_in_place_of_the_text(project, repobuild_c
     rows = RNG.normal(size=(90, 2))
     names = np.array(["low", "mid", "top"])[np.digitize(rows[:, 0], [-0.5, 0.5])]
     model = LogisticRegression().fit(rows, names)
-    home = project(model, rows, name="m", outputs=[{"name": "label", "labels": "from-classes"}])
+    asked = [{"name": "label", "labels": "from-classes"}, {"name": "probabilities"}]
+    home = project(model, rows, name="m", outputs=asked)
     outcome = repobuild_cli("convert", home, "-r", tmp_path / "repository", "--trust", "pickle")
     assert outcome.status == 0, outcome.err
     config = parse_config((tmp_path / "repository/m/config.pbtxt").read_text(), tmp_path)
-    assert tensors(config.output) == [("label", "TYPE_INT64", [1])]
-    labels = (tmp_path / "repository/m" / config.output[0].label_filename).read_text()
+    assert tensors(config.output)[0] == ("label", "TYPE_INT64", [1])
+    assert config.output[0].label_filename == ""  # an element is named by its position, not by its value
+    assert json.loads(config.parameters["classes:label"].string_value) == ["low", "mid", "top"]
+    labels = (tmp_path / "repository/m" / config.output[1].label_filename).read_text()
     assert labels == "low\nmid\ntop\n"
     with served(tmp_path / "repository") as server:
         tensor = {"name": "X", "datatype": "FP32", "shape": [3, 2], "data": rows[:3].ravel().tolist()}
-        got = server.infer("m", tensor)["outputs"][0]["data"]
-    assert got == [model.classes_.tolist().index(n) for n in model.predict(rows[:3])]
+        outputs = {o["name"]: o["data"] for o in server.infer("m", tensor)["outputs"]}
+    assert outputs["label"] == [model.classes_.tolist().index(n) for n in model.predict(rows[:3])]
 
 
 def test_without_samples_rows_are_made_up_and_the_report_says_so(project, repobuild_cli, tmp_path):
