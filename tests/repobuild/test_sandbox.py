@@ -378,17 +378,33 @@ def test_output_without_end_is_stopped_and_named(attempt, tmp_path):
     assert (tmp_path / "worker.log").stat().st_size <= 4 * MIB
 
 
-def test_many_files_that_fill_the_disk_are_stopped(attempt, tmp_path, monkeypatch):
-    free = iter([100 * MIB, 100 * MIB])
-    monkeypatch.setattr(guard, "_free_bytes", lambda folder: next(free, 50 * MIB))
+@pytest.fixture
+def free_after(monkeypatch):
+    """Make the disk's free space fall from 100 MiB to so many bytes once a question has begun."""
+
+    def fall(left):
+        free = [100 * MIB]
+        begin = guard.Guard.begin
+
+        def begun(self):
+            begin(self)
+            free[0] = left
+
+        monkeypatch.setattr(guard, "_free_bytes", lambda folder: free[0])
+        monkeypatch.setattr(guard.Guard, "begin", begun)
+
+    return fall
+
+
+def test_many_files_that_fill_the_disk_are_stopped(attempt, free_after):
+    free_after(50 * MIB)
     error = attempt("import time; time.sleep(100)", disk_bytes=32 * MIB)
     assert error.code == "worker-fills-disk"
     assert soon(lambda: gone(attempt.workers[0]._process.pid))
 
 
-def test_the_disk_may_not_be_filled_to_its_end(attempt, monkeypatch):
-    free = iter([100 * MIB, 100 * MIB])
-    monkeypatch.setattr(guard, "_free_bytes", lambda folder: next(free, 5 * MIB))
+def test_the_disk_may_not_be_filled_to_its_end(attempt, free_after):
+    free_after(5 * MIB)
     assert attempt("import time; time.sleep(100)").code == "worker-fills-disk"
 
 
