@@ -7,7 +7,6 @@ import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -53,6 +52,8 @@ def undisturbed(work: Callable[[], Result], give_up: Callable[[], object]) -> Re
         work: The work; what it raises is raised.
         give_up: Called on an interrupt; makes the work end soon. The interrupt goes on when it has.
     """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         try:

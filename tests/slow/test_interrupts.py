@@ -73,6 +73,14 @@ def marked(mark):
     return found
 
 
+@pytest.fixture(autouse=True)
+def hearing():
+    """Children inherit deafness to SIGINT, which a shell gives to what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted(command, folder, number, moment):
     """Start a build, send it a signal when ``moment(round)`` says so, and wait for its end."""
     environment = {**os.environ, "TMPDIR": str(folder / "temporary"), MARK: str(folder)}
