@@ -182,7 +182,7 @@ CASES = {
         3,
         "model-missing",
         "no such file",
-        "recipe's own folder",
+        "paths in a recipe are relative",
     ),
     "empty model": Case(model_file(b""), 3, "model-empty", "0 bytes", "save the model again"),
     "truncated model": Case(cut, 3, "model-truncated", "ends in the middle", "save or fetch it again"),
@@ -214,7 +214,7 @@ CASES = {
         3,
         "samples-unfit",
         "no such file",
-        "recipe's own folder",
+        "paths in a recipe are relative",
     ),
     "empty sample file": Case(
         lambda home: (home / "samples.npy").write_bytes(b""),
