@@ -395,7 +395,7 @@ def test_a_config_edited_by_hand_is_kept_or_refused(convert, project, tmp_path):
     config.write_text(edited.replace("TYPE_FP32", "TYPE_FP64"))
     outcome = convert(project(Ridge(5).fit(IRIS, SPECIES), IRIS[:20]))
     assert outcome.status == 3
-    assert "error[config-edited]" in outcome.err
+    assert "error[schema-changed]" in outcome.err
     assert config.read_text() == edited.replace("TYPE_FP32", "TYPE_FP64")
 
 
