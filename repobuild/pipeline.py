@@ -31,7 +31,6 @@ from repobuild.verify.server import BundledServer
 from repobuild.verify.stand_in import stand_in, standing_in
 from repobuild.watch import Silent, Watch
 
-TARGET = "onnxruntime"
 NATIVE = ("numpy", "onnx", "onnx.version_converter", "onnxruntime", "tritonclient.http.aio")
 
 
@@ -97,7 +96,7 @@ def export(
 def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
     """Turn the graph into what the target runs."""
     with ledger.step("compile") as done:
-        compiler: Compiler = COMPILERS.load(TARGET)()
+        compiler: Compiler = COMPILERS.load(ledger.recipe.targets[0].kind)()
         artifact = compiler.compile(graph.path, graph.signature, shop.work / compiler.filename)
         ledger.found_artifact(artifact)
         done.say(f"{artifact.path.name} for {artifact.made_by.name} {artifact.made_by.version}")
