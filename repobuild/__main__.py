@@ -1,10 +1,24 @@
-"""``python -m repobuild``."""
+"""``python -m repobuild``, and the start of the ``repobuild`` command."""
 
 from __future__ import annotations
 
 import sys
 
-from repobuild.cli import main
+
+def main() -> int:
+    """Run the command line; a Ctrl-C while its modules are still being imported is told like any other.
+
+    Returns:
+        The exit status of :func:`repobuild.cli.main`.
+    """
+    try:
+        from repobuild.cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; nothing was begun\n")
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

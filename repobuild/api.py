@@ -75,9 +75,9 @@ def convert(
                 recipe = dataclasses.replace(made_recipe(document), digest=_digest(document))
                 return build(Order(recipe, Path(repository), vouched, changes), watch)
             except Refused as refused:
-                raise pointed(refused.error, settings) from refused
+                raise _in_callers_words(pointed(refused.error, settings), home) from refused
             except RepobuildError as error:
-                raise pointed(error, settings) from error
+                raise _in_callers_words(pointed(error, settings), home) from error
     except OSError as problem:
         raise from_oserror(problem, "writing the model for its child process") from problem
 
@@ -86,6 +86,19 @@ def _source(model: Any, home: Path) -> dict[str, Any]:
     if isinstance(model, str | os.PathLike):
         return {"path": str(Path(model).absolute())}
     return write_estimator(model, home)
+
+
+def _in_callers_words(error: RepobuildError, home: Path) -> RepobuildError:
+    """The error without the folder of the caller's objects, which is gone when the error is read."""
+
+    def told(text: str) -> str:
+        return text.replace(f"{home}{os.sep}", "")
+
+    items = tuple(
+        dataclasses.replace(item, text=told(item.text), file=item.file and told(item.file))
+        for item in error.evidence
+    )
+    return type(error)(error.code, told(error.message), items, error.hint and told(error.hint))
 
 
 def _digest(document: Mapping[str, Any]) -> str:

@@ -34,7 +34,12 @@ class Reference:
     again: Batch
 
     def rows_independent(self, tolerance: Tolerance) -> Deviation | str | None:
-        """Why a row's answer depends on the other rows, ``None`` when it does not."""
+        """Why a row's answer depends on the other rows, ``None`` when it does not.
+
+        A model that answers differently each time shows nothing about that; a check of its own refuses it.
+        """
+        if _unlike(self.again, self.batched, tolerance):
+            return None
         for name, want in self.alone.items():
             got = self.batched[name]
             if len(got) != _count(self.again):
@@ -140,16 +145,21 @@ def _equal(name: str, dtype: DType, outcome: Comparison, bounds: Bounds, flips: 
 
 def _source_repeats(reference: Reference, tolerance: Tolerance) -> Check:
     title = "model repeats itself"
-    for name, first in reference.batched.items():
-        outcome = compare(name, reference.again[name], first, tolerance.of(name))
-        if not outcome.holds:
-            return Check(
-                title,
-                Fail(f"asked twice, the model answers differently: {outcome.worst or outcome.why}"),
-                outcome.worst,
-                "a model that draws random numbers when it predicts cannot be checked; fix its random state",
-            )
-    return Check(title, Pass("two calls, equal answers"))
+    unlike = _unlike(reference.again, reference.batched, tolerance)
+    if unlike is None:
+        return Check(title, Pass("two calls, equal answers"))
+    return Check(
+        title,
+        Fail(f"asked twice, the model answers differently: {unlike.worst or unlike.why}"),
+        unlike.worst,
+        "a model that draws random numbers when it predicts cannot be checked; fix its random state",
+    )
+
+
+def _unlike(got: Batch, want: Batch, tolerance: Tolerance) -> Comparison | None:
+    """The first comparison that does not hold."""
+    outcomes = (compare(name, got[name], answer, tolerance.of(name)) for name, answer in want.items())
+    return next((outcome for outcome in outcomes if not outcome.holds), None)
 
 
 def _repeats(first: Batch, second: Batch) -> Check:

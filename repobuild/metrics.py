@@ -65,7 +65,7 @@ def read_labels(recipe: Recipe, count: int) -> Array | None:
             f"{recipe.labels_given} is not one target for each of the {count} samples",
             (
                 Evidence(f"it holds {len(columns)} column{'s' if len(columns) > 1 else ''} of shape {shape}"),
-                recipe_evidence(recipe, ("labels",), f"labels: {recipe.labels_given}"),
+                recipe_evidence(recipe, ("labels",), recipe.labels_given),
             ),
             "save one column, in the order of the samples",
         )

@@ -27,7 +27,7 @@ def target_release(recipe: Recipe) -> Release:
     try:
         return release(recipe.target)
     except InputInvalid as problem:
-        place = recipe_evidence(recipe, ("target", "triton"), f"target: {recipe.target}")
+        place = recipe_evidence(recipe, ("target", "triton"), recipe.target)
         raise InputInvalid(problem.code, problem.message, (*problem.evidence, place), problem.hint) from None
 
 
@@ -45,7 +45,7 @@ def refuse_early(order: Order) -> None:
         raise EnvironmentLacking(
             "environment-unavailable",
             "the model cannot be converted in an environment of its own yet",
-            (recipe_evidence(recipe, ("source", "environment"), "source: environment"),),
+            (recipe_evidence(recipe, ("source", "environment"), "is given"),),
             "run repobuild itself in that environment (Python 3.11 or newer), without this key",
         )
     if recipe.source.custom_ops and "module" not in order.trust.kinds:
@@ -70,7 +70,7 @@ def refuse_inapplicable(recipe: Recipe) -> None:
         raise InputInvalid(
             "option-unfit",
             f"{': '.join(places[0])} does not apply to a scikit-learn model",
-            tuple(recipe_evidence(recipe, place, ": ".join(place)) for place in places),
+            tuple(recipe_evidence(recipe, place, "is given") for place in places),
             "leave it out",
         )
 
@@ -121,5 +121,5 @@ def _read(recipe: Recipe) -> Table:
     try:
         return read_table(recipe.samples, recipe.samples_given)
     except InputInvalid as problem:
-        place = recipe_evidence(recipe, ("samples",), f"samples: {recipe.samples_given}")
+        place = recipe_evidence(recipe, ("samples",), recipe.samples_given)
         raise InputInvalid(problem.code, problem.message, (*problem.evidence, place), problem.hint) from None

@@ -17,7 +17,7 @@ def refuse_unmakeable(recipe: Recipe) -> None:
         InputInvalid: A target has options that its compiler does not take, or there are several.
     """
     for index, target in enumerate(recipe.targets):
-        place = recipe_evidence(recipe, ("targets", index), f"targets: {target.kind}")
+        place = recipe_evidence(recipe, ("targets", index), target.kind)
         if COMPILERS.find(target.kind) is None:
             raise EnvironmentLacking(
                 "target-unavailable",

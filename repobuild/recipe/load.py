@@ -87,7 +87,7 @@ def recipe_from(document: YamlDocument, path: Path) -> Recipe:
         found.extend(_whole_serving_mistakes(serving))
     if found or checked is None:
         raise _mistakes(path, _placed(found, document.lines, path))
-    return recipe_of(checked, path.resolve().parent, path, document.digest, document.lines)
+    return recipe_of(checked, path.absolute().parent, path, document.digest, document.lines)
 
 
 def recipe_evidence(recipe: Recipe, at: KeyPath, text: str) -> Evidence:

@@ -274,5 +274,5 @@ def _all_equal(given: Batch) -> bool:
 
 
 def _invalid(recipe: Recipe, message: str, lines: list[str], hint: str) -> InputInvalid:
-    place = recipe_evidence(recipe, ("samples",), f"samples: {recipe.samples_given or 'made up'}")
+    place = recipe_evidence(recipe, ("samples",), recipe.samples_given or "made up")
     return InputInvalid("samples-unfit", message, (*(Evidence(t) for t in lines), place), hint)

@@ -155,7 +155,8 @@ class _Replay:
             if not binary and not self._speaks_json():
                 yield Check(f"served: {form}", Skip("FP16 tensors have no JSON form"))
                 continue
-            yield self._compared(f"served: {form}, rows alone", self._pieces(1), binary)
+            alone = "rows alone" if self._subject.signature.batched else "all rows"
+            yield self._compared(f"served: {form}, {alone}", self._pieces(1), binary)
             if self._subject.max_batch_size > 1:
                 size = min(self._subject.max_batch_size, rows(self._golden.wire))
                 yield self._compared(f"served: {form}, batches of {size}", self._pieces(size), binary)
@@ -202,7 +203,9 @@ class _Replay:
 
     def _compared(self, title: str, pieces: list[Batch], binary: bool) -> Check:
         answers = [self._ask(piece, binary) for piece in pieces]
-        return self._judged(title, answers, self._golden.want, f"{len(pieces)} requests")
+        return self._judged(
+            title, answers, self._golden.want, f"{len(pieces)} request{'s' if len(pieces) > 1 else ''}"
+        )
 
     def _judged(self, title: str, answers: list[dict[str, Array]], want: Batch, what: str) -> Check:
         import numpy as np

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import LocalOutlierFactor
 
 import repobuild
 from repobuild.build import Refused
@@ -68,6 +69,24 @@ def test_errors_are_repobuild_errors_and_name_the_argument(estimator, repository
         ("convert(bogus=...)", "bogus"),
     }
     assert not repository.exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        (LinearRegression().fit(ROWS, ROWS[:, 0]), {"samples": ROWS[:, :1]}),
+        (LinearRegression().fit(ROWS, ROWS[:, 0]), {"samples": ROWS, "labels": [1, 2]}),
+        (LinearRegression(), {"samples": ROWS}),
+        (LocalOutlierFactor().fit(ROWS), {"samples": ROWS}),
+        ({"model": 1}, {"samples": ROWS}),
+    ],
+    ids=["samples", "labels", "not fitted", "no new rows", "no estimator"],
+)
+def test_errors_do_not_name_the_folder_that_is_gone(model, keys, repository):
+    with pytest.raises(repobuild.RepobuildError) as caught:
+        repobuild.convert(model, repository=repository, **keys)
+    assert "/repobuild-" not in str(caught.value)
+    assert "samples: samples:" not in str(caught.value)
 
 
 @pytest.mark.parametrize("broken", ["a model", 5, {"model": 1}], ids=repr)

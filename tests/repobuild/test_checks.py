@@ -108,6 +108,12 @@ def test_a_model_whose_answer_depends_on_the_other_rows_is_told():
     assert ask_model(Model(total), WIRE, WANTED).rows_independent(Tolerance()) is None
 
 
+def test_a_random_model_is_not_said_to_depend_on_the_other_rows():
+    chance = np.random.default_rng(0)
+    reference = ask_model(Model(lambda matrix: total(matrix) + chance.random()), WIRE, WANTED)
+    assert reference.rows_independent(Tolerance()) is None
+
+
 def test_spread_takes_the_ends_and_keeps_order():
     assert spread(3, 64) == (0, 1, 2)
     chosen = spread(1000, 64)

@@ -227,3 +227,17 @@ def works_below(process, folder):
         return any(folder in word for word in [*process.cmdline(), process.cwd()])
     except psutil.Error:
         return False
+
+
+def test_an_interrupt_while_the_modules_are_imported_is_told(monkeypatch, capsys):
+    class Interrupted:
+        def find_spec(self, name, path=None, target=None):
+            if name == "repobuild.cli":
+                raise KeyboardInterrupt
+
+    from repobuild.__main__ import main as start
+
+    monkeypatch.delitem(sys.modules, "repobuild.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert start() == 130
+    assert capsys.readouterr().err == "interrupted; nothing was begun\n"

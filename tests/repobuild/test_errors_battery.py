@@ -291,10 +291,15 @@ def test_a_port_that_is_taken_is_told(place):
     expect(outcome, 7, "port-unavailable", "address already in use", "--http-port (0 takes a free one)")
 
 
+def begun(before):
+    """Children of this process that were not there before; other tests' servers may still run."""
+    return [p for p in psutil.Process().children() if p not in before]
+
+
 def serving_process():
-    """The bundled server of the build that runs in this process."""
-    [found] = [p for p in psutil.Process().children() if "repobuild_serve" in p.cmdline()]
-    return found
+    """The bundled server of the build that runs in this process, the youngest one."""
+    servers = [p for p in psutil.Process().children() if "repobuild_serve" in p.cmdline()]
+    return max(servers, key=lambda process: process.create_time())
 
 
 def kill_server():
@@ -410,12 +415,13 @@ VERIFICATION = {
 def test_a_server_that_fails_the_verification_is_told(
     repobuild_cli, place, monkeypatch, fault, code, evidence, hint
 ):
+    before = psutil.Process().children()
     with monkeypatch.context() as patch:
         fault(patch)
         outcome = place.convert(repobuild_cli)
     expect(outcome, 8, code, evidence, hint)
     assert ("(signal 9)" in outcome.err) == (code == "server-died")
-    assert psutil.Process().children() == []
+    assert begun(before) == []
 
 
 MODELS = """

@@ -50,6 +50,13 @@ def test_a_recipe_is_read_from_its_folder_with_paths_relative_to_it(tmp_path):
     assert recipe.serving["dynamic_batching"] == {"max_queue_delay_microseconds": 5000}
 
 
+def test_paths_of_a_linked_recipe_are_relative_to_the_link_as_it_was_named(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "one.yaml").write_text(GOOD)
+    (tmp_path / "recipe.yaml").symlink_to(tmp_path / "shared" / "one.yaml")
+    assert load_recipe(tmp_path / "recipe.yaml").samples == tmp_path / "samples.npy"
+
+
 def test_tolerance_of_an_output_falls_back_to_the_common_one(tmp_path):
     (tmp_path / "recipe.yaml").write_text(GOOD)
     tolerance = load_recipe(tmp_path / "recipe.yaml").tolerance
