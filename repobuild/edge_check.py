@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from repobuild.checks import as_emitted
@@ -38,13 +38,13 @@ class EdgeOutcome:
 
     Attributes:
         equal: Rows with equal answers.
-        both_refuse: Rows that both refuse.
+        both_refuse: Rows that both refuse: what the row tries, and the model's error.
         wrong: Rows where the graph answers otherwise or fails: what the row tries, and how it went.
         lenient: Rows that the model refuses and the graph answers: what the row tries, and the model's error.
     """
 
     equal: int
-    both_refuse: int
+    both_refuse: tuple[tuple[tuple[str, str], str], ...]
     wrong: tuple[tuple[tuple[str, str], str], ...]
     lenient: tuple[tuple[tuple[str, str], str], ...]
     worst: Deviation | None = None
@@ -86,8 +86,10 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
         reference: The model's words on them.
         tolerance: Bounds by output.
     """
-    equal = both = 0
-    wrong, lenient = [], []
+    equal = 0
+    wrong: list[tuple[tuple[str, str], str]] = []
+    lenient: list[tuple[tuple[str, str], str]] = []
+    both: list[tuple[tuple[str, str], str]] = []
     worst: Deviation | None = None
     for index, (about, want) in enumerate(zip(reference.rows.about, reference.answers, strict=True)):
         try:
@@ -95,10 +97,7 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
         except RepobuildError as problem:
             got = "; ".join(e.text for e in problem.evidence) or problem.message
         if isinstance(want, str):
-            if isinstance(got, str):
-                both += 1
-            else:
-                lenient.append((about, want))
+            (both if isinstance(got, str) else lenient).append((about, want))
             continue
         if isinstance(got, str):
             wrong.append((about, f"the model answers, the graph fails: {got}"))
@@ -109,13 +108,13 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
             worst = worst or off[0][0]
         else:
             equal += 1
-    return EdgeOutcome(equal, both, tuple(wrong), tuple(lenient), worst)
+    return EdgeOutcome(equal, tuple(both), tuple(wrong), tuple(lenient), worst)
 
 
 def edge_check(outcome: EdgeOutcome) -> Check:
     """The check to report."""
     title = "edge rows"
-    total = outcome.equal + outcome.both_refuse + len(outcome.wrong) + len(outcome.lenient)
+    total = outcome.equal + len(outcome.both_refuse) + len(outcome.wrong) + len(outcome.lenient)
     if not total:
         return Check(title, Skip("no edge rows can be made from these samples"))
     if outcome.off:
@@ -128,7 +127,7 @@ def edge_check(outcome: EdgeOutcome) -> Check:
         )
     parts = [f"{outcome.equal} of {total} equal"]
     if outcome.both_refuse:
-        parts.append(f"{outcome.both_refuse} refused by both")
+        parts.append(f"{len(outcome.both_refuse)} refused by both")
     if outcome.lenient:
         kinds = dict.fromkeys(_KINDS.get(about[0], about[0]) for about, _ in outcome.lenient)
         parts.append(f"{len(outcome.lenient)} refused by the model alone ({', '.join(kinds)})")
@@ -138,27 +137,38 @@ def edge_check(outcome: EdgeOutcome) -> Check:
 
 
 def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
-    """What a user of the served model must know: where it answers and the model would not.
+    """What a user of the served model must know: where it answers and the model would not, or fails a batch.
 
     That most models refuse missing numbers is left to the check's own line.
     """
-    kinds: dict[str, list[tuple[str, str]]] = {}
-    for (kind, column), error in outcome.lenient:
-        if kind == "missing" and "NaN" in error:
-            continue
-        kinds.setdefault(kind, []).append((column, error))
-    for kind, found in kinds.items():
-        columns = [c for c, _ in found if c]
-        where = f" in {', '.join(columns[:8])}{' and more' if len(columns) > 8 else ''}" if columns else ""
+    for rows, error in _by_kind(outcome.lenient):
         yield (
-            f"rows with {_KINDS.get(kind, kind)}{where}: the model refuses them ({found[0][1]}), the served"
-            " model answers them; check such values before they are sent"
+            f"{rows}: the model refuses them ({error}), the served model answers them; check such values"
+            " before they are sent"
+        )
+    for rows, error in _by_kind(outcome.both_refuse):
+        yield (
+            f"{rows}: the model refuses them ({error}), and so does the served model: one such row fails"
+            " every request that it is batched with; check such values before they are sent"
         )
     if outcome.flipped:
         yield (
             f"{outcome.flipped} rows within 1e-9 (relative) of a threshold are answered from its other side:"
             " numbers that close are not told apart in the graph's precision"
         )
+
+
+def _by_kind(refused: Iterable[tuple[tuple[str, str], str]]) -> Iterator[tuple[str, str]]:
+    """Each kind of row with its columns in words, and the first error that it met."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for (kind, column), error in refused:
+        if kind == "missing" and "NaN" in error:
+            continue
+        kinds.setdefault(kind, []).append((column, error))
+    for kind, found in kinds.items():
+        columns = [c for c, _ in found if c]
+        where = f" in {', '.join(columns[:8])}{' and more' if len(columns) > 8 else ''}" if columns else ""
+        yield f"rows with {_KINDS.get(kind, kind)}{where}", found[0][1]
 
 
 _KINDS = {

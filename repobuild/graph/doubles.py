@@ -21,7 +21,7 @@ FLOAT_ONLY = ("SVMRegressor",)
 
 def takers_of_float64(model: ModelProto) -> frozenset[str]:
     """The operators of float32 answers that take float64, by their last output."""
-    types = _element_types(model)
+    types = element_types(model)
     double = _double()
     return frozenset(
         node.output[-1]
@@ -65,7 +65,7 @@ def widen_imputers(model: ModelProto, statistics: Sequence[Array]) -> None:
         statistics: Float64 values that the model's imputers fill in, one array an imputer; the operator
             holds them rounded to float32.
     """
-    types = _element_types(model)
+    types = element_types(model)
     fresh: list[NodeProto] = []
     for node in model.graph.node:
         if node.op_type == "Imputer" and types.get(node.input[0]) == _double():
@@ -102,7 +102,7 @@ def _imputer_in_steps(graph: GraphProto, node: NodeProto, statistics: Sequence[A
     return [test, helper.make_node("Where", choice, [answer], name=f"{answer}/choice")]
 
 
-def _element_types(model: ModelProto) -> dict[str, int]:
+def element_types(model: ModelProto) -> dict[str, int]:
     """ONNX element types of the tensors, as ONNX's own inference finds them; nothing declared is believed."""
     import onnx
 

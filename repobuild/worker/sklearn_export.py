@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
 from repobuild.feeds import Feed
+from repobuild.graph.categories import keep_fractions_unknown
 from repobuild.graph.columns import split_matrix
 from repobuild.graph.doubles import cast_around, takers_of_float64, widen_imputers
 from repobuild.graph.trees import fit_trees
@@ -49,6 +50,7 @@ def to_onnx(
     try:
         model = _convert(estimator, feed, floats, opset, answers)
         rename_inputs(model.graph, [name for name, _ in _initial_types(feed, floats)])
+        keep_fractions_unknown(model)
         widen_imputers(model, list(_imputed_values(estimator)))
         takers = takers_of_float64(model)
         trees = [tree for _, step in steps_of(estimator) for tree in trees_of(step)]

@@ -293,3 +293,33 @@ def test_a_column_whose_name_no_tensor_can_have_is_refused(converted, name):
     outcome, _, _ = converted(model, frame, "samples.parquet")
     assert (outcome.status, "error[tensor-name]" in outcome.err) == (3, True), outcome.err
     assert "\x1b" not in outcome.err
+
+
+@pytest.mark.parametrize("samples", [np.float32, np.float64])
+@pytest.mark.parametrize("encoder", [OneHotEncoder, OrdinalEncoder])
+def test_a_fraction_is_not_taken_for_the_whole_category_beside_it(encoder, samples, tmp_path):
+    import onnxruntime
+
+    import repobuild
+
+    rows = np.random.default_rng(1).integers(0, 4, (60, 2)).astype(samples)
+    unknown = {OneHotEncoder: {"handle_unknown": "ignore", "sparse_output": False}}.get(
+        encoder, {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+    )
+    model = encoder(**unknown).fit(rows)
+    report = repobuild.convert(model, samples=rows, repository=tmp_path, name="m")
+    assert report.notes == ()
+    fresh = np.array([[1.7, 2], [-0.5, 3], [1e30, 1], [np.inf, 0], [np.nan, 5]], dtype=samples)
+    session = onnxruntime.InferenceSession(tmp_path / "m" / "1" / "model.onnx")
+    wire = session.get_inputs()[0]
+    typed = fresh.astype(np.float64 if "double" in wire.type else np.float32)
+    [got] = session.run(None, {wire.name: typed})
+    assert np.array_equal(got, model.transform(fresh))
+
+
+def test_a_category_that_both_refuse_is_told_since_it_fails_its_whole_batch(converted):
+    model = ColumnTransformer([("port", OneHotEncoder(), ["port"])]).fit(FRAME[["port"]])
+    outcome, _, report = converted(model, FRAME[["port"]], "samples.parquet")
+    assert outcome.status == 0
+    [note] = [n for n in report["notes"] if "unseen category (handle_unknown) in port" in n]
+    assert "fails every request that it is batched with" in note
