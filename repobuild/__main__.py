@@ -13,11 +13,10 @@ def main() -> int:
     """
     try:
         from repobuild.cli import main as run
-
-        return run()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; nothing was begun\n")
         return 130
+    return run()
 
 
 if __name__ == "__main__":

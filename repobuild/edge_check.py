@@ -19,6 +19,10 @@ from repobuild.tensors import Array, Batch, take
 THRESHOLD = "threshold"
 
 
+Told = tuple[tuple[str, str], str]
+"""What an edge row tries (its kind and column), and what came of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeReference:
     """What the model itself says to the edge rows.
@@ -44,9 +48,9 @@ class EdgeOutcome:
     """
 
     equal: int
-    both_refuse: tuple[tuple[tuple[str, str], str], ...]
-    wrong: tuple[tuple[tuple[str, str], str], ...]
-    lenient: tuple[tuple[tuple[str, str], str], ...]
+    both_refuse: tuple[Told, ...]
+    wrong: tuple[Told, ...]
+    lenient: tuple[Told, ...]
     worst: Deviation | None = None
 
     @property
@@ -87,9 +91,9 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
         tolerance: Bounds by output.
     """
     equal = 0
-    wrong: list[tuple[tuple[str, str], str]] = []
-    lenient: list[tuple[tuple[str, str], str]] = []
-    both: list[tuple[tuple[str, str], str]] = []
+    wrong: list[Told] = []
+    lenient: list[Told] = []
+    both: list[Told] = []
     worst: Deviation | None = None
     for index, (about, want) in enumerate(zip(reference.rows.about, reference.answers, strict=True)):
         try:
@@ -158,7 +162,7 @@ def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
         )
 
 
-def _by_kind(refused: Iterable[tuple[tuple[str, str], str]]) -> Iterator[tuple[str, str]]:
+def _by_kind(refused: Iterable[Told]) -> Iterator[tuple[str, str]]:
     """Each kind of row with its columns in words, and the first error that it met."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for (kind, column), error in refused:

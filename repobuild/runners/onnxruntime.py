@@ -37,7 +37,7 @@ def open_session(path: Path) -> Any:
         raise ConversionFailed(
             "runtime-refuses",
             "ONNX Runtime refuses to load the exported model",
-            evidence([str(problem).strip().splitlines()[0][:600]]),
+            evidence([str(problem).replace(str(path), path.name).strip().splitlines()[0][:600]]),
             "the operator or type named above is not supported by this ONNX Runtime",
         ) from problem
 

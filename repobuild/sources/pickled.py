@@ -81,9 +81,12 @@ class PickledSource(ChildSource):
         }
 
     def notes_before(self) -> Sequence[str]:
-        """Versions that differ from the installed ones, and a kind that differs from the recipe's."""
+        """Versions that differ from the installed ones, and a kind that differs from the recipe's.
+
+        joblib writes a plain pickle where a model holds no arrays, so ``kind: joblib`` is right for one.
+        """
         notes = [f"{self._given}: {item}" for item in self._mismatches]
-        if self._asked_kind in KINDS and self._asked_kind != self._kind:
+        if self._asked_kind in KINDS and self._asked_kind not in ("joblib", self._kind):
             notes.append(f"the recipe says that {self._given} is {self._asked_kind}; it is {self._kind}")
         return notes
 

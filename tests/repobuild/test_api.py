@@ -245,3 +245,12 @@ def test_the_package_itself_stays_light():
     assert done.stdout == "[]\n"
     with pytest.raises(AttributeError, match="has no attribute 'bogus'"):
         repobuild.bogus  # noqa: B018
+
+
+def test_notes_do_not_name_the_folder_that_is_gone(repository):
+    from sklearn.preprocessing import KBinsDiscretizer
+
+    binned = KBinsDiscretizer(4, encode="ordinal", strategy="uniform").fit(ROWS)
+    report = repobuild.convert(binned, samples=ROWS, repository=repository)
+    assert any("no graph" in note for note in report.notes), report.notes
+    assert not any("/" in note.replace("ai.onnx.ml/", "") for note in report.notes), report.notes

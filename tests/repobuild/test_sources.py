@@ -101,10 +101,15 @@ def test_every_kind_is_loaded_and_described(recipe, how):
 
 
 def test_another_flavour_than_the_recipe_names_is_read_and_noted(recipe):
-    made, folder = recipe(pickle.dumps(MODEL), kind="joblib")
+    made, folder = recipe(pickle.dumps(MODEL), kind="cloudpickle")
     source = open_source(made, folder)
     assert source.kind == "pickle"
-    assert source.notes_before() == ["the recipe says that model.joblib is joblib; it is pickle"]
+    assert source.notes_before() == ["the recipe says that model.joblib is cloudpickle; it is pickle"]
+
+
+def test_a_plain_pickle_is_what_joblib_writes_without_arrays(recipe):
+    made, folder = recipe(pickle.dumps(MODEL), kind="joblib")
+    assert open_source(made, folder).notes_before() == []
 
 
 @pytest.mark.parametrize(
