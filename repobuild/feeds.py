@@ -42,7 +42,8 @@ class FeedColumn:
         kind: ``number``, ``integer``, ``boolean`` or ``text``.
         stored: NumPy type in the sample file.
         dtype: Element type that the recipe asks for, ``None`` for the one that follows from the kind.
-        missing: Whether a text is missing somewhere in the samples.
+        missing: What stands for missing text as the model knows it: ``None`` where it knows of none, else
+            ``"None"`` or ``"nan"``.
         categories: Those of a pandas categorical, ``None`` for other columns.
     """
 
@@ -50,7 +51,7 @@ class FeedColumn:
     kind: str
     stored: str
     dtype: DType | None = None
-    missing: bool = False
+    missing: str | None = None
     categories: tuple[str, ...] | None = None
 
     def asked_as(self, dtype: DType | None) -> FeedColumn:

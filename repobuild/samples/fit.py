@@ -150,6 +150,8 @@ def _given(recipe: Recipe, table: Table, feed: Feed) -> tuple[dict[str, Array], 
 
 
 def _columns(recipe: Recipe, table: Table, feed: Feed) -> tuple[dict[str, Array], list[str]]:
+    import numpy as np
+
     have: Mapping[str, Column] = table.by_name
     if len(table.columns) == 1 and table.columns[0].name not in {c.name for c in feed.columns}:
         matrix = table.columns[0].values
@@ -165,16 +167,20 @@ def _columns(recipe: Recipe, table: Table, feed: Feed) -> tuple[dict[str, Array]
     for wanted in feed.columns:
         column = _of_kind(have[wanted.name], wanted, recipe)
         given[wanted.name] = column.values.reshape(-1)
-        if column.missing is not None:
-            given[missing_key(wanted.name)] = column.missing
+        if column.missing is None and wanted.missing is None:
+            continue
+        absent = column.missing is None
+        missing = np.zeros(len(column.values), dtype=bool) if column.missing is None else column.missing
+        given[missing_key(wanted.name)] = missing
+        notes.append(
+            f"column '{wanted.name}' {'had' if absent else 'has'} missing values"
+            f" {'when the model was trained' if absent else 'in the samples'}; a client sends missing text as"
+            " the empty string ''"
+        )
+        if ((column.values == "") & ~missing).any():
             notes.append(
-                f"column '{wanted.name}' has missing values in the samples; a client sends missing text as"
-                " the empty string ''"
+                f"column '{wanted.name}' also holds empty text, which cannot be told from missing"
             )
-            if ((column.values == "") & ~column.missing).any():
-                notes.append(
-                    f"column '{wanted.name}' also holds empty text, which cannot be told from missing"
-                )
     return given, notes
 
 

@@ -56,14 +56,44 @@ def column_names(estimator: Any) -> list[str] | None:
 def column_hints(estimator: Any) -> dict[str, str]:
     """What fitted encoders and imputers know of the columns they take: ``{column: kind}``."""
     hints: dict[str, str] = {}
+    for transformer, columns in _fitted_on(estimator):
+        hints.update(_hints_of(transformer, columns))
+    return hints
+
+
+def _fitted_on(estimator: Any) -> Iterator[tuple[Any, list[str]]]:
+    """The transformers that meet the columns first, each with the names of those that it takes."""
     for first in fronts(estimator):
         if hasattr(first, "transformers_"):
             for _, transformer, columns in first.transformers_:
                 if _by_name(columns):
-                    hints.update(_hints_of(transformer, [str(c) for c in columns]))
+                    yield transformer, [str(c) for c in columns]
         elif hasattr(first, "feature_names_in_"):
-            hints.update(_hints_of(first, [str(c) for c in first.feature_names_in_]))
-    return hints
+            yield first, [str(c) for c in first.feature_names_in_]
+
+
+def missing_texts(estimator: Any) -> dict[str, str]:
+    """What stands for missing text in the columns whose encoder or imputer knows of it.
+
+    Returns:
+        ``{column: "None" or "nan"}``, after the value that it was fitted on.
+    """
+    found: dict[str, str] = {}
+    for transformer, columns in _fitted_on(estimator):
+        first = front(transformer)
+        categories = getattr(first, "categories_", None)
+        if categories is not None and len(categories) == len(columns):
+            for column, values in zip(columns, categories, strict=True):
+                missing = [v for v in values.tolist() if is_missing(v)]
+                found.update({column: str(v) for v in missing[:1]})
+        elif hasattr(first, "statistics_") and is_missing(getattr(first, "missing_values", "")):
+            found.update(dict.fromkeys(columns, str(first.missing_values)))
+    return found
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is ``None`` or NaN, the two that scikit-learn takes for missing."""
+    return value is None or bool(isinstance(value, float) and value != value)
 
 
 def _hints_of(transformer: Any, columns: Sequence[str]) -> dict[str, str]:
@@ -78,7 +108,7 @@ def _hints_of(transformer: Any, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _kind_of_values(values: Any) -> str | None:
-    present = [v for v in getattr(values, "tolist", lambda: list(values))() if v is not None and v == v]
+    present = [v for v in getattr(values, "tolist", lambda: list(values))() if not is_missing(v)]
     if present and all(isinstance(v, str) for v in present):
         return "text"
     if present and all(isinstance(v, bool) for v in present):

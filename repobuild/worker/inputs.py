@@ -9,7 +9,14 @@ from typing import Any
 from repobuild.errors import Evidence, InputInvalid, evidence
 from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
 from repobuild.tensors import Array, Batch, DType
-from repobuild.worker.columns import column_hints, column_names, knows_text, selects_columns, takes_texts
+from repobuild.worker.columns import (
+    column_hints,
+    column_names,
+    knows_text,
+    missing_texts,
+    selects_columns,
+    takes_texts,
+)
 from repobuild.worker.estimators import class_name, refuse_unfitted, width_of
 
 DEFAULT_INPUT = "X"
@@ -103,19 +110,19 @@ def build(feed: Feed, batch: Batch) -> Any:
 def _chosen(columns: Sequence[Mapping[str, Any]], names: Sequence[str], estimator: Any) -> list[FeedColumn]:
     """The model's columns among those of the samples, in the model's order, with their final kinds."""
     have = {c["name"]: c for c in columns}
-    missing = [n for n in names if n not in have]
-    if missing:
+    lacking = [n for n in names if n not in have]
+    if lacking:
         raise InputInvalid(
             "samples-unfit",
-            f"the samples lack {'column' if len(missing) == 1 else 'columns'} {', '.join(missing[:8])}",
+            f"the samples lack {'column' if len(lacking) == 1 else 'columns'} {', '.join(lacking[:8])}",
             evidence([f"the model was trained on {', '.join(names)}", f"the file has {', '.join(have)}"]),
             "give the columns that the model was trained on, under the same names",
         )
-    hints = column_hints(estimator)
-    return [_column(have[n], hints.get(n)) for n in names]
+    hints, missing = column_hints(estimator), missing_texts(estimator)
+    return [_column(have[n], hints.get(n), missing.get(n)) for n in names]
 
 
-def _column(column: Mapping[str, Any], hint: str | None) -> FeedColumn:
+def _column(column: Mapping[str, Any], hint: str | None, missing: str | None = None) -> FeedColumn:
     """The column with the kind that the model knows it by, where the file leaves it open."""
     kind, name = column["kind"], column["name"]
     if kind == "other":
@@ -156,7 +163,7 @@ def _column(column: Mapping[str, Any], hint: str | None) -> FeedColumn:
         name,
         kind,
         column["dtype"],
-        missing=bool(column["missing"]),
+        missing=missing if kind == "text" else None,
         categories=None if categories is None else tuple(categories),
     )
 
@@ -278,7 +285,9 @@ def _series(column: FeedColumn, batch: Batch) -> Any:
     texts: Array = values.astype(object)
     mask = batch.get(missing_key(column.name))
     if mask is not None:
-        texts[np.asarray(mask).reshape(-1)] = np.nan
+        texts[np.asarray(mask).reshape(-1)] = None if column.missing == "None" else np.nan
     if column.categories is not None:
-        return pd.Categorical(texts, categories=list(column.categories))
-    return texts
+        known = dict.fromkeys(column.categories)
+        unseen = dict.fromkeys(t for t in texts if isinstance(t, str) and t not in known)
+        return pd.Categorical(texts, categories=[*known, *unseen])
+    return pd.Series(texts, dtype=object)

@@ -16,8 +16,10 @@ from repobuild.graph.doubles import cast_around, takers_of_float64, widen_impute
 from repobuild.graph.trees import fit_trees
 from repobuild.graph.walk import rename_inputs
 from repobuild.tensors import Array, DType
+from repobuild.worker.converters import install, token_option
 from repobuild.worker.estimators import AnswerKind, class_name, final_step
 from repobuild.worker.loading import first_line
+from repobuild.worker.missing_text import missing_as_empty
 from repobuild.worker.trees import trees_of
 
 if TYPE_CHECKING:
@@ -47,8 +49,10 @@ def to_onnx(
     """
     from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
+    install()
     try:
-        model = _convert(estimator, feed, floats, opset, answers)
+        with missing_as_empty(step for _, step in steps_of(estimator)):
+            model = _convert(estimator, feed, floats, opset, answers)
         rename_inputs(model.graph, [name for name, _ in _initial_types(feed, floats)])
         keep_fractions_unknown(model)
         widen_imputers(model, list(_imputed_values(estimator)))
@@ -87,6 +91,7 @@ def register_converters(modules: Sequence[str]) -> None:
     Raises:
         EnvironmentLacking: One does not import.
     """
+    install()
     for name in modules:
         try:
             importlib.import_module(name)
@@ -173,8 +178,13 @@ def _convert(
     from skl2onnx import convert_sklearn
 
     final = final_step(estimator)
-    raw = {id(final): {"raw_scores": True}} if _wants_raw_scores(estimator, answers) else None
-    for options in (raw, None):
+    common: dict[int, dict[str, Any]] = {
+        id(step): option for _, step in steps_of(estimator) if (option := token_option(step))
+    }
+    choices: list[dict[int, dict[str, Any]]] = [common]
+    if _wants_raw_scores(estimator, answers):
+        choices.insert(0, {**common, id(final): {"raw_scores": True}})
+    for options in choices:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -187,7 +197,7 @@ def _convert(
                 )
                 return model
         except NameError as problem:
-            if options is None or "raw_scores" not in str(problem):
+            if options is common or "raw_scores" not in str(problem):
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 

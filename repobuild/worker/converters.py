@@ -1,0 +1,212 @@
+"""Converters of our own, where skl2onnx's answer otherwise than scikit-learn does.
+
+Each covers what skl2onnx leaves out and hands everything else to skl2onnx's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from repobuild.worker.columns import is_missing
+
+Converter = Callable[[Any, Any, Any], None]
+
+WORDS = "[\\p{L}\\p{N}_]"
+"""What Python's ``\\w`` matches, in the words of RE2, whose own ``\\w`` is ASCII alone."""
+
+TOKENS = {
+    r"(?u)\b\w\w+\b": WORDS + "{2,}",
+    r"\b\w\w+\b": WORDS + "{2,}",
+    r"(?u)\b\w+\b": WORDS + "+",
+    r"\b\w+\b": WORDS + "+",
+    r"(?u)\w+": WORDS + "+",
+    r"\w+": WORDS + "+",
+}
+"""Token patterns of vectorizers and what finds the same tokens in RE2: runs of word characters, whole."""
+
+
+def install() -> None:
+    """Put the converters in place of skl2onnx's, once a process."""
+    from skl2onnx.common._registration import get_converter, register_converter
+
+    for name, wrap in _WRAPPERS.items():
+        theirs = get_converter(name)
+        if not getattr(theirs._fct, "repobuild", False):
+            ours = wrap(theirs._fct)
+            ours.repobuild = True  # type: ignore[attr-defined]
+            register_converter(name, ours, overwrite=True, options=theirs.get_allowed_options())
+
+
+def token_option(step: Any) -> dict[str, str] | None:
+    """The option with which skl2onnx's converter finds the tokens of a vectorizer as scikit-learn does.
+
+    Args:
+        step: A fitted step of any kind.
+
+    Returns:
+        ``None`` where the option does not apply or the pattern has no known counterpart.
+    """
+    if getattr(step, "analyzer", None) != "word" or getattr(step, "tokenizer", None) is not None:
+        return None
+    found = TOKENS.get(getattr(step, "token_pattern", None) or "")
+    return {"tokenexp": found} if found else None
+
+
+def _max_abs_scaler(theirs: Converter) -> Converter:
+    """MaxAbsScaler cuts to [-1, 1] where ``clip`` says so (scikit-learn 1.8); skl2onnx forgets."""
+
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        if not getattr(operator.raw_operator, "clip", False):
+            theirs(scope, operator, container)
+            return
+        import numpy as np
+        from skl2onnx.algebra.onnx_ops import OnnxClip, OnnxDiv
+
+        rows, dtype = _floats(scope, operator, container)
+        step = operator.raw_operator
+        divided = OnnxDiv(rows, step.scale_.astype(dtype), op_version=container.target_opset)
+        OnnxClip(
+            divided,
+            np.array(-1, dtype=dtype),
+            np.array(1, dtype=dtype),
+            op_version=container.target_opset,
+            output_names=[operator.outputs[0].full_name],
+        ).add_to(scope, container)
+
+    return convert
+
+
+def _normalizer(theirs: Converter) -> Converter:
+    """The max norm is that of the largest magnitude; skl2onnx takes the largest value."""
+
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        if operator.raw_operator.norm != "max":
+            theirs(scope, operator, container)
+            return
+        import numpy as np
+        from skl2onnx.algebra.onnx_ops import OnnxAbs, OnnxDiv, OnnxEqual, OnnxReduceMax, OnnxWhere
+
+        opset = container.target_opset
+        rows, dtype = _floats(scope, operator, container)
+        sizes = OnnxAbs(rows, op_version=opset)
+        largest = (
+            OnnxReduceMax(sizes, np.array([1], dtype=np.int64), keepdims=1, op_version=opset)
+            if opset >= 18
+            else OnnxReduceMax(sizes, axes=[1], keepdims=1, op_version=opset)
+        )
+        zero, one = np.array([0], dtype=dtype), np.array([1], dtype=dtype)
+        norm = OnnxWhere(OnnxEqual(largest, zero, op_version=opset), one, largest, op_version=opset)
+        OnnxDiv(rows, norm, op_version=opset, output_names=[operator.outputs[0].full_name]).add_to(
+            scope, container
+        )
+
+    return convert
+
+
+def _ordinal_encoder(theirs: Converter) -> Converter:
+    """Missing text has a code of its own (``encoded_missing_value``), NaN by default.
+
+    The fitted state comes from :func:`repobuild.worker.missing_text.missing_as_empty`, where missing text is
+    the empty text.
+    """
+
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        from skl2onnx.common.data_types import StringTensorType
+
+        step = operator.raw_operator
+        textual = all(isinstance(i.type, StringTensorType) for i in operator.inputs)
+        if not textual or getattr(step, "_infrequent_enabled", False) or not _codes_missing(step):
+            theirs(scope, operator, container)
+            return
+        _encode_texts(scope, operator, container)
+
+    return convert
+
+
+def _codes_missing(step: Any) -> bool:
+    return any(not is_missing(v) and v == "" for values in step.categories_ for v in values.tolist()[-1:])
+
+
+def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
+    import numpy as np
+    from onnx import TensorProto
+    from skl2onnx.common._apply_operation import apply_cast, apply_concat, apply_reshape
+    from skl2onnx.operator_converters.common import concatenate_variables
+
+    step = operator.raw_operator
+    rows = (
+        concatenate_variables(scope, operator.inputs, container)
+        if len(operator.inputs) > 1
+        else operator.inputs[0].full_name
+    )
+    unknown = -1.0 if step.handle_unknown == "error" else float(step.unknown_value)
+    encoded = []
+    for index, (categories, missing) in enumerate(
+        zip(step.categories_, _missing_places(step), strict=True)
+    ):
+        codes = np.arange(len(categories), dtype=np.float32)
+        if missing is not None:
+            codes[missing] = step.encoded_missing_value
+        place = scope.get_unique_variable_name("column")
+        container.add_initializer(place, TensorProto.INT64, [1], [index])
+        column, coded, column_out = (
+            scope.get_unique_variable_name(n) for n in ("column_of_text", "codes", "codes_of_column")
+        )
+        container.add_node("ArrayFeatureExtractor", [rows, place], column, op_domain="ai.onnx.ml")
+        container.add_node(
+            "LabelEncoder",
+            column,
+            coded,
+            op_domain="ai.onnx.ml",
+            op_version=2,
+            keys_strings=[str(c).encode() for c in categories],
+            values_floats=codes,
+            default_float=unknown,
+        )
+        apply_reshape(scope, coded, column_out, container, desired_shape=(-1, 1))
+        encoded.append(column_out)
+    joined = scope.get_unique_variable_name("joined")
+    apply_concat(scope, encoded, joined, container, axis=1)
+    whole = not np.issubdtype(step.dtype, np.floating)
+    apply_cast(
+        scope,
+        joined,
+        operator.output_full_names,
+        container,
+        to=TensorProto.INT64 if whole else TensorProto.FLOAT,
+    )
+
+
+def _missing_places(step: Any) -> list[int | None]:
+    """By column the place of missing text among the categories, which is the last one."""
+    places: dict[int, int] = getattr(step, "_missing_indices", {})
+    return [places.get(i) for i in range(len(step.categories_))]
+
+
+def _floats(scope: Any, operator: Any, container: Any) -> tuple[Any, Any]:
+    """The operator's input as one float matrix, and its NumPy type."""
+    import numpy as np
+    from skl2onnx.algebra.onnx_ops import OnnxCast
+    from skl2onnx.common.data_types import guess_numpy_type
+    from skl2onnx.operator_converters.common import concatenate_variables
+    from skl2onnx.proto import onnx_proto
+
+    name = (
+        concatenate_variables(scope, operator.inputs, container)
+        if len(operator.inputs) > 1
+        else operator.inputs[0].full_name
+    )
+    double = guess_numpy_type(operator.inputs[0].type) == np.float64
+    to = onnx_proto.TensorProto.DOUBLE if double else onnx_proto.TensorProto.FLOAT
+    return (
+        OnnxCast(name, to=to, op_version=container.target_opset),
+        np.float64 if double else np.float32,
+    )
+
+
+_WRAPPERS: dict[str, Callable[[Converter], Converter]] = {
+    "SklearnMaxAbsScaler": _max_abs_scaler,
+    "SklearnNormalizer": _normalizer,
+    "SklearnOrdinalEncoder": _ordinal_encoder,
+}
