@@ -13,6 +13,7 @@ from repobuild.recipe.types import Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runner
 from repobuild.samples.edges import EdgeRows
+from repobuild.samples.texts import FORMS
 from repobuild.sources.interface import Source
 from repobuild.tensors import Array, Batch, take
 
@@ -45,12 +46,16 @@ class EdgeOutcome:
         both_refuse: Rows that both refuse: what the row tries, and the model's error.
         wrong: Rows where the graph answers otherwise or fails: what the row tries, and how it went.
         lenient: Rows that the model refuses and the graph answers: what the row tries, and the model's error.
+        reworded: Made-up forms of a text (:data:`repobuild.samples.texts.FORMS`) that the graph answers
+            otherwise: what the row tries, and how it went.
+        worst: The largest deviation of the first row of ``wrong``.
     """
 
     equal: int
     both_refuse: tuple[Told, ...]
     wrong: tuple[Told, ...]
     lenient: tuple[Told, ...]
+    reworded: tuple[Told, ...] = ()
     worst: Deviation | None = None
 
     @property
@@ -94,6 +99,7 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
     wrong: list[Told] = []
     lenient: list[Told] = []
     both: list[Told] = []
+    reworded: list[Told] = []
     worst: Deviation | None = None
     for index, (about, want) in enumerate(zip(reference.rows.about, reference.answers, strict=True)):
         try:
@@ -103,22 +109,24 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
         if isinstance(want, str):
             (both if isinstance(got, str) else lenient).append((about, want))
             continue
+        told = reworded if about[0] in FORMS else wrong
         if isinstance(got, str):
-            wrong.append((about, f"the model answers, the graph fails: {got}"))
+            told.append((about, f"the model answers, the graph fails: {got}"))
             continue
         off = list(_differences(index, got, want, tolerance))
         if off:
-            wrong.append((about, str(off[0][1])))
-            worst = worst or off[0][0]
+            told.append((about, str(off[0][1])))
+            worst = worst or (None if told is reworded else off[0][0])
         else:
             equal += 1
-    return EdgeOutcome(equal, tuple(both), tuple(wrong), tuple(lenient), worst)
+    return EdgeOutcome(equal, tuple(both), tuple(wrong), tuple(lenient), tuple(reworded), worst)
 
 
 def edge_check(outcome: EdgeOutcome) -> Check:
     """The check to report."""
     title = "edge rows"
-    total = outcome.equal + len(outcome.both_refuse) + len(outcome.wrong) + len(outcome.lenient)
+    told = (outcome.both_refuse, outcome.wrong, outcome.lenient, outcome.reworded)
+    total = outcome.equal + sum(map(len, told))
     if not total:
         return Check(title, Skip("no edge rows can be made from these samples"))
     if outcome.off:
@@ -135,6 +143,8 @@ def edge_check(outcome: EdgeOutcome) -> Check:
     if outcome.lenient:
         kinds = dict.fromkeys(_KINDS.get(about[0], about[0]) for about, _ in outcome.lenient)
         parts.append(f"{len(outcome.lenient)} refused by the model alone ({', '.join(kinds)})")
+    if outcome.reworded:
+        parts.append(f"{len(outcome.reworded)} forms of a text answered otherwise (see the notes)")
     if outcome.flipped:
         parts.append(f"{outcome.flipped} within 1e-9 of a threshold on its other side")
     return Check(title, Pass(", ".join(parts)))
@@ -154,6 +164,11 @@ def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
         yield (
             f"{rows}: the model refuses them ({error}), and so does the served model: one such row fails"
             " every request that it is batched with; check such values before they are sent"
+        )
+    for (form, column), how in outcome.reworded:
+        yield (
+            f"texts with {form} in {column} are answered otherwise than by the model ({how}); bring texts into"
+            " the form of the samples before they are sent"
         )
     if outcome.flipped:
         yield (
@@ -180,6 +195,9 @@ _KINDS = {
     "unseen category": "an unseen category (handle_unknown)",
     "empty text": "empty text",
     "extreme": "extreme values",
+    "beyond": "values beyond those of the samples",
+    "negated": "a sample with its signs turned",
+    "zeros": "nothing but zeros",
 }
 
 

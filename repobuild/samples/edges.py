@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
-from repobuild.tensors import Array, Batch
+from repobuild.samples.texts import text_forms
+from repobuild.tensors import Array, Batch, DType
 
 MOST_COLUMNS = 48
 """Columns that get rows of their own, spread evenly over all."""
@@ -20,7 +21,8 @@ class EdgeRows:
     Attributes:
         given: The rows, in the form of the samples.
         about: For each row its kind (``missing``, ``unseen category``, ``empty text``, ``extreme``,
-            ``threshold``) and the column, empty for all of them.
+            ``beyond``, ``negated``, ``zeros``, ``threshold``, or one of
+            :data:`repobuild.samples.texts.FORMS`) and the column, empty for all of them.
     """
 
     given: Batch
@@ -30,9 +32,10 @@ class EdgeRows:
 def edge_rows(given: Batch, feed: Feed, jumps: Batch) -> EdgeRows:
     """Make the edge rows.
 
-    For every column: its smallest and largest value, a missing one, for text an unseen category and the empty
-    text, each in a copy of a sample row; then all smallest and all largest together; then rows close to where
-    the answer jumps.
+    For every column: its smallest and largest value, values half its range beyond them, a missing one, for
+    text an unseen category, the empty text and, where the samples have more than one word, other forms of a
+    sample, each in a copy of a sample row; then all smallest, all largest and all beyond together, a row with
+    its signs turned and one of zeros; then rows close to where the answer jumps.
 
     Args:
         given: Sample rows, as the model is asked.
@@ -64,7 +67,7 @@ def _edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
         yield from _text_edges(given, feed.name, None)
         return
     if feed.mode is Mode.MATRIX:
-        yield from _matrix_edges(given, feed.name)
+        yield from _matrix_edges(given, feed)
         return
     chosen = _spread(len(feed.columns))
     for index in chosen:
@@ -74,22 +77,23 @@ def _edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
         elif column.kind in ("number", "integer"):
             yield from _number_edges(given, column)
     numbers = [c.name for c in feed.columns if c.kind in ("number", "integer")]
-    for which in (_smallest, _largest):
-        row = _row(given, 0)
-        for name in numbers:
-            row[name] = which(given[name])
-        if numbers:
-            yield ("extreme", ""), row
+    if not numbers:
+        return
+    fixed = {c.name: _held(c.dtype or feed.dtype, given[c.name]) for c in feed.columns if c.name in numbers}
+    for kind, make in _ROWS:
+        changed = {name: make(given[name], fixed[name]) for name in numbers}
+        if all(value is not None for value in changed.values()):
+            yield (kind, ""), {**_row(given, 0), **{n: v for n, v in changed.items() if v is not None}}
 
 
 def _number_edges(given: Batch, column: FeedColumn) -> Iterator[_Edge]:
     import numpy as np
 
     name = column.name
-    for index, which in enumerate((_smallest, _largest)):
-        row = _row(given, index)
-        row[name] = which(given[name])
-        yield ("extreme", name), row
+    for index, (kind, make) in enumerate(_VALUES):
+        value = make(given[name], _held(column.dtype, given[name]))
+        if value is not None:
+            yield (kind, name), {**_row(given, index % 2), name: value}
     if given[name].dtype.kind == "f":
         row = _row(given, 0)
         row[name] = np.array([np.nan], dtype=given[name].dtype)
@@ -112,43 +116,119 @@ def _text_edges(given: Batch, name: str, column: FeedColumn | None) -> Iterator[
         yield ("missing", name), row
     else:
         yield ("empty text", name), row
+    several = [t for t in given[name].reshape(-1).tolist() if len(t.split()) > 1]
+    for form, text in text_forms(several[0]).items() if several else ():
+        row = _row(given, 0)
+        row[name] = np.array([text])
+        if key in given:
+            row[key] = np.array([False])
+        yield (form, name), row
 
 
-def _matrix_edges(given: Batch, name: str) -> Iterator[_Edge]:
+def _matrix_edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
     import numpy as np
 
-    array = given[name]
+    name, array = feed.name, given[feed.name]
     if array.dtype.kind not in "fiu" or array.ndim != 2:
         return
+    limits = _held(feed.dtype, array)
     wide = array if array.dtype.kind == "f" else array.astype(np.float64)
-    for column in _spread(array.shape[1]):
+    columns = [wide[:, c] for c in range(wide.shape[1])]
+    for column in _spread(len(columns)):
         label = f"column {column}"
-        for index, which in enumerate((_smallest, _largest)):
-            row = wide[index : index + 1].copy()
-            row[:, column] = which(wide[:, column])
-            yield ("extreme", label), {name: row}
+        for index, (kind, make) in enumerate(_VALUES):
+            value = make(columns[column], limits)
+            if value is None:
+                continue
+            row = wide[index % 2 : index % 2 + 1].copy()
+            row[:, column] = value
+            yield (kind, label), {name: row}
         row = wide[:1].copy()
         row[:, column] = np.nan
         yield ("missing", label), {name: row}
-    for which in (_smallest, _largest):
-        yield ("extreme", ""), {name: np.concatenate([which(wide[:, c]) for c in range(wide.shape[1])])[None]}
+    for kind, make in _ROWS:
+        values = [v for c in columns if (v := make(c, limits)) is not None]
+        if len(values) == len(columns):
+            yield (kind, ""), {name: np.concatenate(values)[None]}
 
 
-def _smallest(values: Array) -> Array:
-    return _extreme(values, "min")
+_Limits = tuple[float, float]
+_Maker = Callable[["Array", _Limits], "Array | None"]
 
 
-def _largest(values: Array) -> Array:
-    return _extreme(values, "max")
+def _held(wire: DType | None, values: Array) -> _Limits:
+    """The smallest and largest number that the samples' own type and that of the wire hold."""
+    import numpy as np
+
+    low, high = -np.inf, np.inf
+    for dtype in (values.dtype, *((wire.numpy,) if wire else ())):
+        info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype) if dtype.kind in "iu" else None
+        if info is not None:
+            low, high = max(low, float(info.min)), min(high, float(info.max))
+    return low, high
 
 
-def _extreme(values: Array, which: str) -> Array:
-    """The smallest or largest finite value, as an array of one."""
+def _smallest(values: Array, limits: _Limits) -> Array | None:
+    return _one(_finite(values).min(), values, limits)
+
+
+def _largest(values: Array, limits: _Limits) -> Array | None:
+    return _one(_finite(values).max(), values, limits)
+
+
+def _below(values: Array, limits: _Limits) -> Array | None:
+    finite = _finite(values)
+    return _one(float(finite.min()) - _reach(finite), values, limits)
+
+
+def _above(values: Array, limits: _Limits) -> Array | None:
+    finite = _finite(values)
+    return _one(float(finite.max()) + _reach(finite), values, limits)
+
+
+def _negated(values: Array, limits: _Limits) -> Array | None:
+    return _one(-float(_finite(values)[0]), values, limits)
+
+
+def _zero(values: Array, limits: _Limits) -> Array | None:
+    return _one(0, values, limits)
+
+
+_VALUES: tuple[tuple[str, _Maker], ...] = (
+    ("extreme", _smallest),
+    ("extreme", _largest),
+    ("beyond", _below),
+    ("beyond", _above),
+)
+_ROWS: tuple[tuple[str, _Maker], ...] = (*_VALUES, ("negated", _negated), ("zeros", _zero))
+
+
+def _finite(values: Array) -> Array:
+    """The finite values, or a zero where there are none."""
     import numpy as np
 
     finite = values[np.isfinite(values)]
-    found = getattr(finite, which)() if finite.size else values[0]
-    return np.array([found], dtype=values.dtype)
+    return finite if finite.size else np.zeros(1, dtype=values.dtype)
+
+
+def _reach(finite: Array) -> float:
+    """Half the range of the values, or half of the largest where all are equal, rounded as they are."""
+    import numpy as np
+
+    reach = (float(finite.max()) - float(finite.min())) / 2 or float(np.abs(finite).max()) / 2 or 0.5
+    return float(np.ceil(reach)) if np.array_equal(finite, np.floor(finite)) else reach
+
+
+def _one(value: object, values: Array, limits: _Limits) -> Array | None:
+    """A value as an array of one, in the samples' type and as float32 where theirs all are; else ``None``."""
+    import numpy as np
+
+    number = float(value)  # type: ignore[arg-type]
+    if not limits[0] <= number <= limits[1]:
+        return None
+    if values.dtype.kind == "f" and np.array_equal(values, values.astype(np.float32), equal_nan=True):
+        number = float(np.float32(number))
+    return np.array([number], dtype=values.dtype)
 
 
 def _row(batch: Batch, index: int) -> dict[str, Array]:

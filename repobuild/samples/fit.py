@@ -169,18 +169,12 @@ def _columns(recipe: Recipe, table: Table, feed: Feed) -> tuple[dict[str, Array]
         given[wanted.name] = column.values.reshape(-1)
         if column.missing is None and wanted.missing is None:
             continue
-        absent = column.missing is None
         missing = np.zeros(len(column.values), dtype=bool) if column.missing is None else column.missing
         given[missing_key(wanted.name)] = missing
-        notes.append(
-            f"column '{wanted.name}' {'had' if absent else 'has'} missing values"
-            f" {'when the model was trained' if absent else 'in the samples'}; a client sends missing text as"
-            " the empty string ''"
-        )
+        why = "takes missing values" if column.missing is None else "has missing values in the samples"
+        notes.append(f"column '{wanted.name}' {why}; a client sends missing text as the empty string ''")
         if ((column.values == "") & ~missing).any():
-            notes.append(
-                f"column '{wanted.name}' also holds empty text, which cannot be told from missing"
-            )
+            notes.append(f"column '{wanted.name}' also holds empty text, which cannot be told from missing")
     return given, notes
 
 

@@ -78,17 +78,42 @@ def missing_texts(estimator: Any) -> dict[str, str]:
     Returns:
         ``{column: "None" or "nan"}``, after the value that it was fitted on.
     """
-    found: dict[str, str] = {}
+    return {column: known[0] for column, known in _known_missing(estimator).items()}
+
+
+def mixed_missing(estimator: Any) -> list[str]:
+    """Notes on the columns where ``None`` and NaN are two things to the model, of which one is asked."""
+    return [
+        f"column '{column}': None and NaN are two things to the model; missing text is asked as {known[0]}"
+        for column, known in _known_missing(estimator).items()
+        if len(known) > 1
+    ]
+
+
+def _known_missing(estimator: Any) -> dict[str, list[str]]:
+    """By column ``"None"`` and ``"nan"``, as far as its transformers know them, the first one's first."""
+    found: dict[str, list[str]] = {}
     for transformer, columns in _fitted_on(estimator):
-        first = front(transformer)
-        categories = getattr(first, "categories_", None)
-        if categories is not None and len(categories) == len(columns):
-            for column, values in zip(columns, categories, strict=True):
-                missing = [v for v in values.tolist() if is_missing(v)]
-                found.update({column: str(v) for v in missing[:1]})
-        elif hasattr(first, "statistics_") and is_missing(getattr(first, "missing_values", "")):
-            found.update(dict.fromkeys(columns, str(first.missing_values)))
-    return found
+        for step in _chain(transformer):
+            categories = getattr(step, "categories_", None)
+            by_column: dict[str, list[Any]] = dict.fromkeys(columns, [])
+            if categories is not None and len(categories) == len(columns):
+                by_column = dict(zip(columns, (c.tolist() for c in categories), strict=True))
+            elif hasattr(step, "statistics_"):
+                by_column = dict.fromkeys(columns, [getattr(step, "missing_values", "")])
+            for column, values in by_column.items():
+                known = found.setdefault(column, [])
+                known.extend(t for v in values if is_missing(v) and (t := str(v)) not in known)
+    return {column: known for column, known in found.items() if known}
+
+
+def _chain(transformer: Any) -> Iterator[Any]:
+    """A transformer's steps in order, through nested pipelines."""
+    steps = getattr(transformer, "steps", None)
+    if not steps:
+        yield transformer
+    for _, step in steps or ():
+        yield from _chain(step)
 
 
 def is_missing(value: Any) -> bool:

@@ -142,9 +142,7 @@ def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
     )
     unknown = -1.0 if step.handle_unknown == "error" else float(step.unknown_value)
     encoded = []
-    for index, (categories, missing) in enumerate(
-        zip(step.categories_, _missing_places(step), strict=True)
-    ):
+    for index, (categories, missing) in enumerate(zip(step.categories_, _missing_places(step), strict=True)):
         codes = np.arange(len(categories), dtype=np.float32)
         if missing is not None:
             codes[missing] = step.encoded_missing_value

@@ -8,9 +8,10 @@ has. Rows a hair to both sides of the jump tell whether a lower precision moves 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from repobuild.tensors import Array, Batch
+from repobuild.tensors import Array, Batch, rows, take
 
 PLACES = 32
 """Jumps that are looked for, over all numeric columns."""
@@ -20,6 +21,8 @@ HAIR = 1e-9
 LEAST_JUMP = 1e-3
 """A change at the jump that counts, relative to the range of the answer over the samples."""
 MOST_STEPS = 80
+REFUSALS = (ValueError, TypeError, KeyError, IndexError)
+"""What estimators raise for rows that they do not take."""
 
 
 def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[str]) -> dict[str, Array]:
@@ -39,6 +42,7 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
     count = len(next(iter(batch.values())))
     if not places or count < 2:
         return {}
+    ask = _leniently(ask)
     answers = _flat(ask(batch))
     span = float(np.nanmax(answers) - np.nanmin(answers)) if np.isfinite(answers).any() else 0.0
     least = max(LEAST_JUMP * span, np.finfo(np.float64).tiny)
@@ -73,6 +77,26 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
     picks = [picks[int(i)] for i in chosen] * 2
     values = np.concatenate([low[chosen] - hair, high[chosen] + hair])
     return dict(_rows(batch, picks, np.concatenate([base[chosen]] * 2), values))
+
+
+def _leniently(ask: Callable[[Batch], Array]) -> Callable[[Batch], Array]:
+    """The same answers, with NaN for rows that the model refuses, such as those far from what it knows."""
+    import numpy as np
+
+    def answer(batch: Batch) -> Array:
+        try:
+            return ask(batch)
+        except REFUSALS:
+            found: dict[int, Array] = {}
+            count = rows(batch)
+            for index in range(count):
+                with suppress(*REFUSALS):
+                    found[index] = _flat(ask(take(batch, index, index + 1)))
+            width = max((f.shape[1] for f in found.values()), default=1)
+            refused = np.full((1, width), np.nan)
+            return np.concatenate([found.get(i, refused) for i in range(count)])
+
+    return answer
 
 
 def _places(batch: Batch) -> list[tuple[str, int]]:

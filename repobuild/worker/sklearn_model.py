@@ -10,10 +10,10 @@ from typing import Any
 from repobuild.errors import InputInvalid, evidence
 from repobuild.tensors import Array, Batch, DType, rows, take
 from repobuild.worker.arrays import writing
-from repobuild.worker.columns import column_names
+from repobuild.worker.columns import column_names, mixed_missing
 from repobuild.worker.estimators import AnswerKind, answers_of, class_name, dense
 from repobuild.worker.inputs import build, plan_feed
-from repobuild.worker.jumps import find_jumps
+from repobuild.worker.jumps import REFUSALS, find_jumps
 from repobuild.worker.loading import first_line, tool_versions
 from repobuild.worker.making import make_rows
 from repobuild.worker.sklearn_export import steps_of, to_onnx
@@ -43,7 +43,7 @@ class SklearnModel:
         layout: Mapping[str, Any] | None = None,
     ) -> None:
         self._estimator = estimator
-        self._notes = notes
+        self._notes = [*notes, *mixed_missing(estimator)]
         self._answers = answers_of(estimator, given, method)
         self._feed = plan_feed(estimator, given, inputs, layout)
 
@@ -140,7 +140,7 @@ class SklearnModel:
             piece = take(batch, index, index + 1)
             try:
                 row = {a.name: self._ask(a, piece) for a in wanted}
-            except (ValueError, TypeError, KeyError, IndexError) as problem:
+            except REFUSALS as problem:
                 errors.append(f"{type(problem).__name__}: {first_line(problem)}")
                 continue
             errors.append(None)
