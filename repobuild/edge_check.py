@@ -167,8 +167,8 @@ def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
         )
     for (form, column), how in outcome.reworded:
         yield (
-            f"texts with {form} in {column} are answered otherwise than by the model ({how}); bring texts into"
-            " the form of the samples before they are sent"
+            f"texts with {form} in {column} are answered otherwise than by the model ({how}); bring texts"
+            " into the form of the samples before they are sent"
         )
     if outcome.flipped:
         yield (
@@ -183,9 +183,9 @@ def _by_kind(refused: Iterable[Told]) -> Iterator[tuple[str, str]]:
     for (kind, column), error in refused:
         if kind == "missing" and "NaN" in error:
             continue
-        kinds.setdefault(kind, []).append((column, error))
+        kinds.setdefault(_UNFAMILIAR.get(kind, kind), []).append((column, error))
     for kind, found in kinds.items():
-        columns = [c for c, _ in found if c]
+        columns = list(dict.fromkeys(c for c, _ in found if c))
         where = f" in {', '.join(columns[:8])}{' and more' if len(columns) > 8 else ''}" if columns else ""
         yield f"rows with {_KINDS.get(kind, kind)}{where}", found[0][1]
 
@@ -199,6 +199,10 @@ _KINDS = {
     "negated": "a sample with its signs turned",
     "zeros": "nothing but zeros",
 }
+
+
+_UNFAMILIAR = {"negated": "beyond", "zeros": "beyond"}
+"""Kinds of rows that a model refuses for one reason: numbers that it does not know."""
 
 
 def _named(about: tuple[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Other forms of a text that real data will hold: their words are the same, or almost, their letters are not."""
+"""Other forms of a text that real data will hold, such as upper case and runs of white space."""
 
 from __future__ import annotations
 

@@ -96,11 +96,11 @@ def _known_missing(estimator: Any) -> dict[str, list[str]]:
     for transformer, columns in _fitted_on(estimator):
         for step in _chain(transformer):
             categories = getattr(step, "categories_", None)
-            by_column: dict[str, list[Any]] = dict.fromkeys(columns, [])
+            by_column: dict[str, list[Any]] = {}
             if categories is not None and len(categories) == len(columns):
                 by_column = dict(zip(columns, (c.tolist() for c in categories), strict=True))
             elif hasattr(step, "statistics_"):
-                by_column = dict.fromkeys(columns, [getattr(step, "missing_values", "")])
+                by_column = {c: [getattr(step, "missing_values", "")] for c in columns}
             for column, values in by_column.items():
                 known = found.setdefault(column, [])
                 known.extend(t for v in values if is_missing(v) and (t := str(v)) not in known)

@@ -5,10 +5,11 @@ Each covers what skl2onnx leaves out and hands everything else to skl2onnx's own
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from repobuild.worker.columns import is_missing
+from repobuild.worker.missing_text import EMPTY
 
 Converter = Callable[[Any, Any, Any], None]
 
@@ -26,16 +27,14 @@ TOKENS = {
 """Token patterns of vectorizers and what finds the same tokens in RE2: runs of word characters, whole."""
 
 
+@functools.cache
 def install() -> None:
     """Put the converters in place of skl2onnx's, once a process."""
     from skl2onnx.common._registration import get_converter, register_converter
 
     for name, wrap in _WRAPPERS.items():
         theirs = get_converter(name)
-        if not getattr(theirs._fct, "repobuild", False):
-            ours = wrap(theirs._fct)
-            ours.repobuild = True  # type: ignore[attr-defined]
-            register_converter(name, ours, overwrite=True, options=theirs.get_allowed_options())
+        register_converter(name, wrap(theirs), overwrite=True, options=theirs.get_allowed_options())
 
 
 def token_option(step: Any) -> dict[str, str] | None:
@@ -125,7 +124,7 @@ def _ordinal_encoder(theirs: Converter) -> Converter:
 
 
 def _codes_missing(step: Any) -> bool:
-    return any(not is_missing(v) and v == "" for values in step.categories_ for v in values.tolist()[-1:])
+    return any(values.tolist()[-1:] == [EMPTY] for values in step.categories_)
 
 
 def _encode_texts(scope: Any, operator: Any, container: Any) -> None:

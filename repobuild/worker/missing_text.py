@@ -19,8 +19,8 @@ EMPTY = ""
 def missing_as_empty(steps: Iterable[Any]) -> Iterator[None]:
     """Let encoders and imputers of text know missing text as the empty text, until the block ends.
 
-    A category list that also holds the empty text is left alone: the two cannot be told apart on the wire, and
-    the checks say so.
+    A category list that also holds the empty text is left alone: the two cannot be told apart on the wire,
+    and the checks say so.
 
     Args:
         steps: The model's fitted steps; as they were when the block ends.

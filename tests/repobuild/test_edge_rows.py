@@ -1,0 +1,139 @@
+"""Rows made from the samples, and converters that forget something, which they find."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from sklearn.neighbors import RadiusNeighborsRegressor
+from sklearn.preprocessing import MaxAbsScaler, Normalizer
+
+import repobuild
+from repobuild.edge_check import EdgeReference, edge_check, run_edges
+from repobuild.errors import RepobuildError
+from repobuild.feeds import Feed, FeedColumn, Mode
+from repobuild.recipe.types import Tolerance
+from repobuild.report import Fail
+from repobuild.samples.edges import edge_rows
+from repobuild.samples.texts import FORMS
+from repobuild.tensors import DType
+from repobuild.worker.jumps import find_jumps
+
+POSITIVE = np.random.default_rng(3).random((50, 3)) + 0.1
+FRESH = np.concatenate([POSITIVE * 3, -POSITIVE, POSITIVE - 0.5, np.zeros((1, 3))])
+
+
+def rows_of(array, dtype=None):
+    made = edge_rows({"X": array}, Feed(Mode.MATRIX, "X", (), dtype, width=array.shape[1]), {})
+    return list(zip(made.about, made.given["X"], strict=True))
+
+
+def test_rows_reach_half_the_range_beyond_the_samples_on_both_sides():
+    beyond = [
+        row for about, row in rows_of(np.array([[1.0, 10.0], [3.0, 30.0]])) if about == ("beyond", "column 1")
+    ]
+    assert [row[1] for row in beyond] == [0.0, 40.0]
+    whole = [
+        row.tolist()
+        for about, row in rows_of(np.array([[1.0, 10.0], [3.0, 30.0]]))
+        if about == ("beyond", "")
+    ]
+    assert whole == [[0.0, 0.0], [4.0, 40.0]]
+
+
+def test_a_row_has_its_signs_turned_and_another_is_zero():
+    made = dict(rows_of(np.array([[1.5, -2.0], [3.0, 4.0]])))
+    assert made["negated", ""].tolist() == [-1.5, 2.0]
+    assert made["zeros", ""].tolist() == [0.0, 0.0]
+
+
+def test_whole_numbers_stay_whole_and_float32_stays_on_its_grid():
+    for about, row in rows_of(np.array([[1.0, 2.0], [2.0, 7.0]])):
+        if about[0] != "missing":
+            assert row.tolist() == np.floor(row).tolist()
+    grid = np.array([[0.1, 0.7], [0.2, 0.9]], dtype=np.float32).astype(np.float64)
+    for about, row in rows_of(grid):
+        if about[0] != "missing":
+            assert row.tolist() == row.astype(np.float32).astype(np.float64).tolist()
+
+
+def test_a_constant_column_is_left_on_both_sides():
+    beyond = [row[0] for about, row in rows_of(np.array([[4.0], [4.0]])) if about == ("beyond", "column 0")]
+    assert beyond == [2.0, 6.0]
+
+
+def test_numbers_that_the_wire_does_not_hold_are_not_made():
+    made = rows_of(np.array([[0.0, 250.0], [5.0, 255.0]]), DType.UINT8)
+    values = np.array([row for about, row in made if about[0] != "missing"])
+    assert values.min() >= 0
+    assert values.max() <= 255
+    assert ("negated", "") not in [about for about, _ in made]
+
+
+def test_columns_of_a_frame_get_their_rows_and_integers_keep_their_type():
+    feed = Feed(
+        Mode.COLUMNS, "", (FeedColumn("n", "integer", "int64"), FeedColumn("t", "text", "object")), None
+    )
+    given = {"n": np.array([2, 6]), "t": np.array(["red fox", "cat"])}
+    made = edge_rows(given, feed, {})
+    assert made.given["n"].dtype == np.int64
+    by_kind = {about: i for i, about in enumerate(made.about)}
+    assert made.given["n"][by_kind["zeros", ""]] == 0
+    assert {form for form, column in made.about if column == "t"} >= set(FORMS)
+
+
+def test_words_of_one_piece_get_no_other_forms():
+    feed = Feed(Mode.COLUMNS, "", (FeedColumn("t", "text", "object"),), None)
+    made = edge_rows({"t": np.array(["red", "blue"])}, feed, {})
+    assert not {kind for kind, _ in made.about} & set(FORMS)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        Normalizer(norm="max"),
+        Normalizer(norm="l1"),
+        MaxAbsScaler(clip=True),
+        MaxAbsScaler(),
+    ],
+    ids=str,
+)
+def test_scalers_answer_alike_beyond_the_samples(estimator, tmp_path):
+    model = estimator.fit(POSITIVE)
+    repobuild.convert(model, samples=POSITIVE, repository=tmp_path, name="m")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m" / "1" / "model.onnx"))
+    name = session.get_inputs()[0]
+    dtype = np.float64 if name.type == "tensor(double)" else np.float32
+    got = session.run(None, {name.name: FRESH.astype(dtype)})[0]
+    np.testing.assert_allclose(got, model.transform(FRESH), rtol=1e-5, atol=1e-6)
+
+
+class Clipped:
+    """A graph that forgets nothing but what lies beyond the samples."""
+
+    def run(self, wire):
+        return {"y": np.clip(wire["X"][:, :1], 0.1, 1.1)}
+
+
+def test_a_graph_that_differs_only_beyond_the_samples_is_found_and_its_check_fails():
+    rows = edge_rows({"X": POSITIVE}, Feed(Mode.MATRIX, "X", (), None, width=3), {})
+    answers = tuple({"y": row[None, :1]} for row in rows.given["X"])
+    outcome = run_edges(Clipped(), rows.given, EdgeReference(rows, answers), Tolerance())
+    assert {kind for (kind, _), _ in outcome.wrong} == {"beyond", "negated", "zeros"}
+    verdict = edge_check(outcome).verdict
+    assert isinstance(verdict, Fail)
+    assert "values beyond those of the samples in column 0" in str(verdict)
+
+
+def test_rows_that_the_model_refuses_are_no_jump():
+    def ask(batch):
+        if not np.isin(batch["X"], POSITIVE).all():
+            raise ValueError("only rows that it knows")
+        return batch["X"][:, :1]
+
+    assert find_jumps(ask, {"X": POSITIVE}, frozenset()) == {}
+
+
+def test_a_model_that_refuses_rows_far_from_its_own_still_gets_its_verdict(tmp_path):
+    model = RadiusNeighborsRegressor(radius=0.2).fit(POSITIVE, POSITIVE[:, 0])
+    with pytest.raises(RepobuildError) as refused:
+        repobuild.convert(model, samples=POSITIVE, repository=tmp_path, name="m")
+    assert refused.value.code != "source-failed"
