@@ -12,6 +12,9 @@ def main() -> int:
         The exit status of :func:`repobuild.cli.main`.
     """
     try:
+        from repobuild.streams import settle_streams
+
+        settle_streams()
         from repobuild.cli import main as run
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; nothing was begun\n")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
-import os
 import signal
 import sys
 from types import FrameType
@@ -14,8 +14,17 @@ import click
 
 from repobuild import __version__
 from repobuild.envelope import AlreadyTold, Dialogue, annotate, bare_error, error_document
-from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, RepobuildError, from_oserror, printable
+from repobuild.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EnvironmentLacking,
+    RepobuildError,
+    from_oserror,
+    printable,
+)
 from repobuild.interrupts import ignore_interrupts
+from repobuild.streams import OutputClosed
 
 COMMANDS = {
     "init": ("repobuild.commands.init:init", "Write a recipe for a model file."),
@@ -90,11 +99,12 @@ def main(arguments: list[str] | None = None) -> int:
         interrupted, 70 our bug.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has the last word
+            signal.signal(number, _interrupt)
     try:
         return _run(words)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OutputClosed:
         return EXIT_OK
     except KeyboardInterrupt:  # a second one, while the first was being told
         return EXIT_INTERRUPTED
@@ -116,13 +126,13 @@ def _run(words: list[str]) -> int:
         return _interrupted(talk)
     except click.ClickException as problem:
         problem.show()
-        talk.close(problem.exit_code, bare_error("usage", problem.format_message()))
+        _close(talk, problem.exit_code, bare_error("usage", problem.format_message()))
         return problem.exit_code
     except AlreadyTold as told:
         return _failed(told.error, talk, debug=debug, told=True)
     except RepobuildError as problem:
         return _failed(problem, talk, debug=debug)
-    except BrokenPipeError:
+    except OutputClosed:
         raise
     except OSError as problem:
         return _failed(from_oserror(problem, "running the command"), talk, debug=debug)
@@ -133,7 +143,7 @@ def _run(words: list[str]) -> int:
 def _interrupted(talk: Dialogue) -> int:
     text = "interrupted; nothing half written was left"
     _say(text)
-    talk.close(EXIT_INTERRUPTED, bare_error("interrupted", text))
+    _close(talk, EXIT_INTERRUPTED, bare_error("interrupted", text))
     return EXIT_INTERRUPTED
 
 
@@ -143,7 +153,7 @@ def _failed(problem: RepobuildError, talk: Dialogue, *, debug: bool, told: bool 
     if not told:
         _say(problem.render())
         annotate(problem)
-    talk.close(problem.exit_code, error_document(problem))
+    _close(talk, problem.exit_code, error_document(problem))
     return problem.exit_code
 
 
@@ -153,8 +163,14 @@ def _bug(problem: Exception, talk: Dialogue, *, debug: bool) -> int:
     message = f"repobuild failed in a way that it should not: {type(problem).__name__}: {problem}"
     hint = "run again with --debug before the command's name, and report what it prints"
     _say(f"error[bug]: {printable(message)}\nhint: {hint}")
-    talk.close(EXIT_BUG, bare_error("bug", message, hint))
+    _close(talk, EXIT_BUG, bare_error("bug", message, hint))
     return EXIT_BUG
+
+
+def _close(talk: Dialogue, status: int, error: dict[str, Any]) -> None:
+    """Print the envelope of an error; the error stands, whether that can be printed or not."""
+    with contextlib.suppress(OutputClosed, EnvironmentLacking):
+        talk.close(status, error)
 
 
 def _traceback() -> None:

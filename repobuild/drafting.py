@@ -19,6 +19,7 @@ from repobuild.releases import newest
 from repobuild.samples.read import read_table
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Description, Source, Trust
+from repobuild.streams import is_stream, write_stream
 from repobuild.templates import render
 from repobuild.tensors import TensorSpec
 
@@ -117,6 +118,14 @@ def write_draft(draft: Draft, to: Path, *, force: bool = False) -> None:
         InputInvalid: ``recipe-exists``.
         EnvironmentLacking: The file system refuses.
     """
+    if force and is_stream(to):
+        try:
+            write_stream(to, draft.text)
+        except OSError as problem:
+            raise from_oserror(problem, f"writing {to}") from problem
+        return
+    if force:
+        to = Path(os.path.realpath(to))
     fresh = to.with_name(f".{to.name}.{os.getpid()}.yaml")
     try:
         fresh.write_text(draft.text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, held back while something runs that must not be cut in two."""
+"""Ctrl-C, SIGTERM and SIGHUP, held back while something runs that must not be cut in two."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Result = TypeVar("Result")
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back during a block; one that came is delivered at its end.
+    """Hold the signals that end a command back during a block; one that came is delivered at its end.
 
     Outside the main thread, which never handles signals in Python, the block just runs.
     """
@@ -23,7 +23,8 @@ def deferred_interrupts() -> Iterator[None]:
         yield
         return
     caught: list[int] = []
-    before = {number: signal.signal(number, lambda n, _frame: caught.append(n)) for number in SIGNALS}
+    heard = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda n, _frame: caught.append(n)) for number in heard}
     try:
         yield
     finally:
@@ -34,7 +35,7 @@ def deferred_interrupts() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """From now on SIGINT and SIGTERM do nothing: the process is about to end, and its status is settled.
+    """From now on the signals that end a command do nothing: it is about to end, and its status is settled.
 
     One that came while the interpreter shuts down would turn the status of a finished command into another.
     """

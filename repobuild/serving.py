@@ -29,6 +29,7 @@ UNVERIFIABLE = {
     "batch_output": "the bundled server has no batch outputs",
     "model_operations": "the bundled server loads no operator libraries",
     "model_repository_agents": "the bundled server has no repository agents",
+    "runtime": "the bundled server has one runtime for a backend",
     "model_transaction_policy": "an ONNX model answers each request once, so it cannot be decoupled",
 }
 """Fields on which answers or loading depend and that the bundled server does not have, and why."""
@@ -60,7 +61,8 @@ def serving_mistakes(serving: Mapping[str, Any]) -> Iterator[tuple[tuple[str | i
     yield from _level_mistakes(serving.get("optimization"))
     for key, why in UNVERIFIABLE.items():
         value = serving.get(key)
-        if value and not (key == "model_transaction_policy" and value == {"decoupled": False}):
+        harmless = value == [] or (key == "model_transaction_policy" and value in ({}, {"decoupled": False}))
+        if value is not None and not harmless:
             yield (key,), f"a model with this field cannot be verified: {why}"
 
 
@@ -191,6 +193,9 @@ def _group_mistakes(groups: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
         at = ("instance_group", index)
         if group.get("kind") == "KIND_CPU" and group.get("gpus"):
             yield (*at, "gpus"), "instances of KIND_CPU have no GPUs"
+        for key, what in (("passive", "passive instances"), ("secondary_devices", "secondary devices")):
+            if group.get(key):
+                yield (*at, key), f"the bundled server has no {what}"
         if group.get("profile"):
             yield (*at, "profile"), "only TensorRT models have profiles"
         count = group.get("count", 1)

@@ -65,10 +65,11 @@ def build(
     from repobuild.sources.interface import Trust
 
     found = load_recipes(find_recipes(folder))
+    inputs = [path for item in found for path in (item.file, *(item.recipe.files() if item.recipe else ()))]
     done: list[Built] = []
     still = quiet or progress == "quiet"
     with (
-        ResultFile(junit, "JUnit file", lambda: as_junit(done)),
+        ResultFile(junit, "JUnit file", lambda: as_junit(done), inputs),
         display(progress, quiet=quiet) as shown,
     ):
         watch = Collecting(shown, talk.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,11 +73,16 @@ def convert(
     from repobuild.build import Changes
     from repobuild.ci import append_summary, as_junit
     from repobuild.console import closing_table
+    from repobuild.recipe.load import RECIPE_FILE
 
     done: list[Built] = []
+    if report_file and junit and os.path.realpath(report_file) == os.path.realpath(junit):
+        raise click.UsageError("--report and --junit name the same file.")
+    named = [Path(str(given[key])) for key in ("samples", "labels") if given.get(key)]
+    inputs = [model, model / RECIPE_FILE, *named]
     with (
-        ResultFile(report_file, "report file", lambda: _report_text(done)),
-        ResultFile(junit, "JUnit file", lambda: as_junit(done)),
+        ResultFile(report_file, "report file", lambda: _report_text(done), inputs) as report_result,
+        ResultFile(junit, "JUnit file", lambda: as_junit(done), inputs) as junit_result,
     ):
         built = _build(
             talk,
@@ -86,6 +92,7 @@ def convert(
             trust,
             display(progress, quiet=quiet),
             Changes(update_config, allow_schema_change),
+            (report_result, junit_result),
         )
         done.append(built)
         trouble = append_summary(done)
@@ -111,6 +118,7 @@ def _build(
     trust: Iterable[str],
     shown: Display,
     changes: Changes,
+    results: Iterable[ResultFile],
 ) -> Built:
     """Build, with errors pointing at the words that caused them."""
     from repobuild.console import Collecting
@@ -124,6 +132,8 @@ def _build(
         found = Found(model, None, error)
     else:
         found = Found(model, want.recipe)
+        for result in results:
+            result.spare(want.recipe.files())
         for note in want.notes:
             talk.note(note)
     with shown:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
 import click
 
-from repobuild.errors import InputInvalid, from_oserror
+from repobuild.commands._results import ResultFile
+from repobuild.errors import Evidence, InputInvalid
 from repobuild.lint.finding import Severity
 from repobuild.lint.rules import RULES, as_text
 
@@ -54,6 +56,8 @@ def lint(
     from repobuild.releases import newest, release
 
     against = release(target) if target else newest()
+    if output is not None:
+        _refuse_linted(output, paths)
     results = [check(path, against, ignore) for path in paths]
     writers = {"text": formats.as_text, "json": formats.as_json, "sarif": formats.as_sarif}
     _tell(writers[form](results, against), output)
@@ -66,7 +70,19 @@ def _tell(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise from_oserror(problem, f"writing {output}") from problem
+    with ResultFile(output, "findings", lambda: text):
+        pass
+
+
+def _refuse_linted(output: Path, paths: tuple[Path, ...]) -> None:
+    """A file of what is being checked is not to be replaced by what was found in it."""
+    real = Path(os.path.realpath(output))
+    for path in paths:
+        linted = Path(os.path.realpath(path))
+        if real.is_file() and linted in (real, *real.parents):
+            raise InputInvalid(
+                "output-is-input",
+                f"{output} is a file of what is being checked",
+                (Evidence("not overwritten", file=str(output)),),
+                "name a file outside of it",
+            )

@@ -28,8 +28,9 @@ ATTEMPTS = 100
 
 
 def state_folder(repository: Path) -> Path:
-    """``<repository>.repobuild``."""
-    return repository.with_name(repository.name + SUFFIX)
+    """``<repository>.repobuild``, beside the folder itself where the path is a symbolic link to it."""
+    real = Path(os.path.realpath(repository))
+    return real.with_name(real.name + SUFFIX)
 
 
 def usable_repository(path: Path) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, UsageProblem
 from repobuild.recipe.load import find_recipe, key_text, load_recipe, recipe_from
 from repobuild.recipe.types import Recipe
-from repobuild.recipe.yamlfile import KeyPath, YamlDocument, read_yaml
+from repobuild.recipe.yamlfile import KeyPath, YamlDocument, not_plain, read_yaml
 
 RECIPE_SUFFIXES = (".yaml", ".yml")
 COMMAND_LINE = "command line"
@@ -69,6 +69,9 @@ def parse_setting(text: str) -> Setting:
     if at is None:
         raise _malformed(text, f"'{key}' is not a path of keys")
     try:
+        refused = not_plain(value)
+        if refused is not None:
+            raise _malformed(text, f"the value uses {refused[0]}")
         plain = YAML(typ="safe", pure=True).load(value)
         json.dumps(plain)
     except (YAMLError, ValueError, TypeError, RecursionError) as problem:

@@ -173,3 +173,8 @@ class Recipe:
     file: Path | None = None
     digest: str = ""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def files(self) -> tuple[Path, ...]:
+        """The files that a build of it reads."""
+        named = (self.file, self.source.path, self.samples, self.labels)
+        return tuple(path for path in named if path is not None)

@@ -103,7 +103,25 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _refuse_references(text: str, path: Path) -> None:
-    """Anchors and aliases can make a small file huge, and deep nesting slow; no recipe needs them."""
+    found = not_plain(text)
+    if found is not None:
+        what, line = found
+        raise InputInvalid(
+            "recipe-not-plain",
+            f"the recipe uses {what}",
+            (Evidence(f"{what} is not allowed here", file=str(path), line=line),),
+            "write the value out",
+        )
+
+
+def not_plain(text: str) -> tuple[str, int] | None:
+    """The first thing in a YAML text that no recipe needs, and its line.
+
+    Anchors, aliases and merges can make a small file huge, deep nesting makes it slow, and tags make objects.
+
+    Raises:
+        YAMLError: It is no YAML.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
 
@@ -117,14 +135,12 @@ def _refuse_references(text: str, path: Path) -> None:
             what = "an anchor or alias"
         elif tag:
             what = f"the tag {tag}"
+        elif getattr(event, "value", None) == "<<" and not event.style:
+            what = "the merge key <<"
         else:
             continue
-        raise InputInvalid(
-            "recipe-not-plain",
-            f"the recipe uses {what}",
-            (Evidence(f"{what} is not allowed here", file=str(path), line=event.start_mark.line + 1),),
-            "write the value out",
-        )
+        return what, event.start_mark.line + 1
+    return None
 
 
 def _plain(node: Any, at: KeyPath, lines: dict[KeyPath, int]) -> Any:

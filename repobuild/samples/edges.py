@@ -161,7 +161,7 @@ def _held(wire: DType | None, values: Array) -> _Limits:
     import numpy as np
 
     low, high = -np.inf, np.inf
-    for dtype in (values.dtype, *((wire.numpy,) if wire else ())):
+    for dtype in (values.dtype, *((np.dtype(wire.numpy),) if wire else ())):
         info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype) if dtype.kind in "iu" else None
         if info is not None:
             low, high = max(low, float(info.min)), min(high, float(info.max))

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import stat
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -57,9 +58,16 @@ def read_table(path: Path, given: str) -> Table:
             "save them in one of these formats",
         )
     try:
-        size = path.stat().st_size
+        found = path.stat()
     except OSError:
-        size = 0
+        found = None
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise unfit(
+            f"{given} is no regular file",
+            ["it is a folder" if stat.S_ISDIR(found.st_mode) else "it is a device, a pipe or a socket"],
+            "name a file that holds the samples",
+        )
+    size = found.st_size if found is not None else 0
     if size > MAX_BYTES:
         raise unfit(
             f"{given} is larger than {MAX_BYTES >> 30} GiB",
@@ -105,13 +113,21 @@ def _numpy(path: Path) -> _Read:
         if isinstance(loaded, np.ndarray):
             return [_array("samples", loaded)], False, False, []
         with loaded as archive:
-            return [_array(name, archive[name]) for name in archive.files], False, True, []
+            arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, MemoryError, KeyError, zipfile.BadZipFile) as problem:
         text = str(problem).splitlines()[0] if str(problem) else "damaged"
-        raise Unreadable(
-            f"{type(problem).__name__}: {text}; it must hold plain numbers or text, since arrays of Python"
-            " objects are pickles, and refused"
-        ) from None
+        if "Object arrays" in text:
+            text = "it holds Python objects, which are pickles, and refused; save plain numbers or text"
+        elif "allow_pickle" in text or "pickled" in text:
+            text = "it does not begin as a NumPy file does"
+        raise Unreadable(text) from None
+    strange = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+    if strange is not None:
+        raise Unreadable(f"its member '{strange}' is no array")
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise Unreadable(f"its arrays differ in rows: {', '.join(f'{n} {c}' for n, c in lengths.items())}")
+    return [_array(name, array) for name, array in arrays.items()], False, True, []
 
 
 def _array(name: str, array: Array) -> Column:
@@ -143,7 +159,10 @@ def _csv(path: Path, delimiter: str = ",") -> _Read:
         raise Unreadable(str(problem), reader.line_num) from None
     header, rows, notes = _without_index(header, rows)
     _distinct(header)
-    cells = np.array(rows, dtype=np.str_) if rows else np.empty((0, len(header)), dtype="U1")
+    _refuse_numbers(header)
+    if not rows:
+        raise Unreadable("it has a header and no rows")
+    cells = np.array(rows, dtype=np.str_)
     return [_cells(name, cells[:, i]) for i, name in enumerate(header)], True, True, notes
 
 
@@ -156,6 +175,14 @@ def _without_index(header: list[str], rows: list[list[str]]) -> tuple[list[str],
     if len(header) > 1 and header[0] == "":
         return header[1:], [r[1:] for r in rows], ["the nameless first column of the samples was left out"]
     return header, rows, []
+
+
+def _refuse_numbers(header: Sequence[str]) -> None:
+    """A header of numbers is a first row without one, unless it counts the columns, as pandas does."""
+    if all(NUMBER.fullmatch(name) for name in header) and list(header) != list(map(str, range(len(header)))):
+        raise Unreadable(
+            f"its first line holds numbers ({', '.join(header[:4])}) where the column names should be", 1
+        )
 
 
 def _distinct(names: Sequence[str]) -> None:
@@ -202,8 +229,8 @@ def _jsonl(path: Path) -> _Read:
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
-                except (json.JSONDecodeError, RecursionError) as problem:
+                    row = json.loads(line, object_pairs_hook=_object)
+                except (ValueError, RecursionError) as problem:
                     raise Unreadable(str(problem) or "too deeply nested", number) from None
                 if not isinstance(row, dict):
                     raise Unreadable("each line is one object, {column: value}", number)
@@ -212,6 +239,19 @@ def _jsonl(path: Path) -> _Read:
     except UnicodeDecodeError as problem:
         raise Unreadable(f"it is not UTF-8 text: {problem.reason}") from None
     return [_values(name, [r.get(name) for r in rows]) for name in names], True, True, []
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, each of whose keys occurs once.
+
+    Raises:
+        ValueError: A key occurs twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key '{next(n for n in names if names.count(n) > 1)}' occurs twice")
+    return found
 
 
 def _values(name: str, values: list[Any]) -> Column:
