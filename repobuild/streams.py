@@ -106,8 +106,8 @@ def settle_streams() -> None:
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
-    sys.stdout = Told(sys.stdout)  # type: ignore[assignment]
-    sys.stderr = BestEffort(sys.stderr)  # type: ignore[assignment]
+    sys.stdout = Told(sys.stdout)
+    sys.stderr = BestEffort(sys.stderr)
 
 
 def is_stream(path: Path) -> bool:
