@@ -144,6 +144,7 @@ class _Maker:
 
     def make(self, floats: DType) -> Candidate:
         import onnx
+        from google.protobuf.message import DecodeError
 
         wire = self.wire(floats)
         exported = self.source.export(self.opset, self.folder / "exported.onnx", floats)
@@ -155,7 +156,16 @@ class _Maker:
                 evidence([f"it answers with {', '.join(exported.answers)}"]),
                 "name the outputs to serve under outputs: in the recipe",
             )
-        proto = tensors_only(onnx.load(str(exported.path)), self.opset)
+        try:
+            loaded = onnx.load(str(exported.path))
+        except (DecodeError, onnx.checker.ValidationError, ValueError) as problem:
+            raise ConversionFailed(
+                "export-failed",
+                "the exporter did not write a readable ONNX file",
+                evidence([f"{type(problem).__name__}: {problem}"]),
+                "code in the model meddles with its own conversion",
+            ) from problem
+        proto = tensors_only(loaded, self.opset)
         probe = self.folder / "probe.onnx"
         onnx.save(proto, str(probe))
         ranks = {n: a.ndim for n, a in OnnxRuntimeRunner(probe).run(wire).items()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+from zipfile import BadZipFile
 
 from repobuild.artifact import Tool
 from repobuild.errors import RepobuildError
@@ -18,6 +20,9 @@ from repobuild.worker.host import Worker
 
 QUESTION = "question.npz"
 ANSWER = "answer.npz"
+EXPORTED = "exported.onnx"
+MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error)
+"""What reading an npz file raises that is none, or not one of ours."""
 
 
 class ChildSource:
@@ -25,7 +30,8 @@ class ChildSource:
 
     Args:
         given: The path as the recipe has it.
-        folder: An existing private folder for what goes to and comes from the child.
+        folder: An existing private folder for what goes to and comes from the child, whose own folder lies in
+            it; the child writes nowhere else.
         model: The private copy of the model file.
         kind: Its kind, for the report and for the child, which picks the loader by it.
         digest: Its sha256, hexadecimal.
@@ -88,8 +94,10 @@ class ChildSource:
 
     def export(self, opset: int, to: Path, floats: DType) -> Exported:
         """See :meth:`repobuild.sources.interface.Source.export`."""
-        reply = self._child().call("export", opset=opset, to=str(to), floats=floats.value)
-        return Exported(to, dict(reply["answers"]))
+        child = self._child()
+        made = child.place / EXPORTED
+        reply = child.call("export", opset=opset, to=str(made), floats=floats.value)
+        return Exported(child.take(EXPORTED, to), dict(reply["answers"]))
 
     def predict(
         self, batch: Batch, *, one_by_one: bool = False, answers: Sequence[str] | None = None
@@ -112,17 +120,24 @@ class ChildSource:
 
     def made_up(self, count: int) -> Batch:
         """See :meth:`repobuild.sources.interface.Source.made_up`."""
-        self._child().call("made_up", count=count, to=str(self._folder / ANSWER))
+        child = self._child()
+        child.call("made_up", count=count, to=str(child.place / ANSWER))
         return self._answer()
 
     def _ask(self, operation: str, batch: Batch, **parameters: Any) -> dict[str, Any]:
         question = self._folder / QUESTION
         with writing("the rows for the model"):
             save_batch(question, batch)
-        return self._child().call(operation, batch=str(question), to=str(self._folder / ANSWER), **parameters)
+        child = self._child()
+        return child.call(operation, batch=str(question), to=str(child.place / ANSWER), **parameters)
 
     def _answer(self) -> Batch:
-        return load_batch(self._folder / ANSWER)
+        child = self._child()
+        file = child.take(ANSWER, self._folder / ANSWER)
+        try:
+            return load_batch(file)
+        except MALFORMED as problem:
+            raise child.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,6 @@ import queue
 import resource
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
     ask, answer = (int(a) for a in arguments[:2])
     limits = Limits(**json.loads(arguments[2]))
     limit = _apply(limits)
-    sandbox = enter([str(Path.cwd()), tempfile.gettempdir()])
+    sandbox = enter([str(Path.cwd())])
     for pipe in (ask, answer):
         os.set_inheritable(pipe, False)
     atexit.register(_end_group, signal.SIGTERM)

@@ -8,12 +8,17 @@ from pathlib import Path
 KEPT_ENVIRONMENT = (
     "LANG", "LC_ALL", "SYSTEMROOT", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE",
 )  # fmt: skip
-KEPT_PATHS = ("TMPDIR", "VIRTUAL_ENV")
+KEPT_PATHS = ("VIRTUAL_ENV",)
 KEPT_PATH_LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def child_environment(folder: Path) -> dict[str, str]:
-    """What the child sees of the environment; its working directory is another, so paths become absolute."""
+    """What the child sees of the environment.
+
+    Args:
+        folder: The child's own folder: working directory, so that paths become absolute, home and place of
+            temporary files.
+    """
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     for name in KEPT_PATHS:
         if os.environ.get(name):
@@ -25,6 +30,7 @@ def child_environment(folder: Path) -> dict[str, str]:
             )
     return kept | {
         "HOME": str(folder.absolute()),
+        "TMPDIR": str(folder.absolute()),
         "JOBLIB_TEMP_FOLDER": str(folder.absolute()),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",

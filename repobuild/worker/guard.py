@@ -14,6 +14,7 @@ SUDDEN = 64
 """New tasks on the whole system between two looks that make the next look come at once."""
 
 PROC = Path("/proc")
+SHARED = Path("/dev/shm")  # noqa: S108 - files there are memory that no process need hold
 
 
 class Guard:
@@ -35,10 +36,12 @@ class Guard:
         self._next = 0.0
         self._tasks = _all_tasks()
         self._free = _free_bytes(folder)
+        self._shared = _free_bytes(SHARED)
 
     def begin(self) -> None:
         """A question begins: space that others took before it does not count."""
         self._free = _free_bytes(self._folder)
+        self._shared = _free_bytes(SHARED)
 
     def trouble(self) -> RepobuildError | None:
         """What went past a limit, if anything did; cheap enough to be asked every few milliseconds."""
@@ -47,6 +50,7 @@ class Guard:
             return None
         self._next, self._tasks = now + LOOK_SECONDS, tasks
         count, memory = _group_use(self._group)
+        memory += max(0, self._shared - _free_bytes(SHARED))
         if count > self._limits.processes:
             return EnvironmentLacking(
                 "worker-too-many-processes",

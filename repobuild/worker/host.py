@@ -7,6 +7,7 @@ import json
 import os
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -26,23 +27,29 @@ POLL_SECONDS = 0.1
 GUARD_SECONDS = 0.2
 LONGEST_ANSWER = 64 << 20
 LOG_TAIL = 2000
+PLACE = "child"
+"""Name of the child's own folder."""
 
 
 class Worker:
     """A child process that answers one JSON line with one JSON line, over two pipes of its own.
 
     Its environment holds only what Python needs (no credentials, no home), and its standard output and error
-    go to a log whose tail becomes evidence. It leads a process group that is killed at the end, and that
+    go to a log whose tail becomes evidence. What it may write lies in a folder of its own, to which this
+    process writes nothing, since a link in it would lead anywhere; what it hands back is moved out of there
+    before it is read (:meth:`take`). It leads a process group that is killed at the end, and that
     code of a model cannot leave where :mod:`repobuild.worker.sandbox` says so.
 
     Args:
-        folder: Existing folder for its log and for joblib's temporary files; also its working directory.
+        folder: Existing folder for its log and for the folder that is the child's own, which is its working
+            directory, home and place for temporary files.
         doing: What it is for, to complete "while ...".
         limits: What it may use; less where the system's hard limits are lower. By default those of
             :meth:`repobuild.worker.limits.Limits.from_environment`.
         explain: Adds to an error of a call what the caller knows about the model.
 
     Attributes:
+        place: The child's own folder.
         sandbox: What of :class:`repobuild.worker.sandbox.Sandbox` was reached; empty before the first call.
 
     Raises:
@@ -63,12 +70,15 @@ class Worker:
         self._limits = limits or Limits.from_environment()
         self._memory = self._limits.memory
         self._timeout = START_SECONDS
+        self._folder = folder
         self._log = folder / "worker.log"
+        self.place = folder / PLACE
         self._started = False
         self._closed = False
         self._asked = 0
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
             try:
+                self.place.mkdir(exist_ok=True)
                 ask_read, self._ask = os.pipe()
                 theirs.callback(os.close, ask_read)
                 undo.callback(os.close, self._ask)
@@ -84,8 +94,8 @@ class Worker:
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,
-                        cwd=folder,
-                        env=child_environment(folder),
+                        cwd=self.place,
+                        env=child_environment(self.place),
                         pass_fds=(ask_read, answer_write),
                         start_new_session=True,
                     )  # fmt: skip
@@ -132,6 +142,36 @@ class Worker:
         if problem:
             raise problem
         return answer
+
+    def take(self, name: str, to: Path) -> Path:
+        """Move a file that the child wrote out of its reach.
+
+        Args:
+            name: The file's name in the child's own folder.
+            to: Where it goes, on the same disk.
+
+        Raises:
+            EnvironmentLacking: ``worker-garbled``: there is no regular file of that name.
+        """
+        try:
+            (self.place / name).replace(to)
+            mode = to.lstat().st_mode
+        except OSError as problem:
+            raise self.unusable(name, problem.strerror or str(problem)) from None
+        if not stat.S_ISREG(mode):
+            with contextlib.suppress(OSError):
+                to.unlink()
+            raise self.unusable(name, "it is no regular file")
+        return to
+
+    def unusable(self, name: str, why: str) -> RepobuildError:
+        """The error for a file of the child that is not what it should be."""
+        return EnvironmentLacking(
+            "worker-garbled",
+            f"the child process handed back no usable {name} while {self._doing}",
+            (Evidence(why), *self._log_tail()),
+            "code in the model meddles with the files of its conversion; nothing was written",
+        )
 
     def close(self) -> None:
         """Let the child leave by itself, then end it and everything in its process group.

@@ -23,7 +23,7 @@ MAKE_AND_REMOVE = 0x1FF0
 
 REFER, TRUNCATE = 1 << 13, 1 << 14
 SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
-DEVICES = "/dev"
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - semaphores of joblib's processes are made there
 
 
@@ -33,7 +33,7 @@ def hold_writes(folders: Sequence[str]) -> str:
     ``prctl(PR_SET_NO_NEW_PRIVS)`` must have been called.
 
     Args:
-        folders: Existing folders; ``/dev/shm`` and the devices of ``/dev`` are added.
+        folders: Existing folders; ``/dev/shm`` and the devices that lead nowhere are added.
 
     Returns:
         What hindered it, or nothing.
@@ -55,12 +55,12 @@ def hold_writes(folders: Sequence[str]) -> str:
         rules = call(CREATE_RULESET, wanted, ctypes.c_size_t(len(wanted)), ctypes.c_uint32(0))
         try:
             of_files = rights & (WRITE_FILE | TRUNCATE)
-            for folder in dict.fromkeys([*folders, SHARED_MEMORY, DEVICES]):
-                if not Path(folder).is_dir():
+            for folder in dict.fromkeys([*folders, SHARED_MEMORY, *DEVICES]):
+                if not Path(folder).exists():
                     continue
                 place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
                 try:
-                    rule = struct.pack("=Qi", of_files if folder == DEVICES else rights, place)
+                    rule = struct.pack("=Qi", of_files if folder in DEVICES else rights, place)
                     call(
                         ADD_RULE,
                         ctypes.c_int(rules),

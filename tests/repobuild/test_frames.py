@@ -183,7 +183,7 @@ def test_inputs_that_do_not_fit_a_frame_are_refused(converted, inputs, words):
             "s.parquet",
             "column 'age' holds values that no tensor",
         ),
-        (FRAME.iloc[:0], "s.csv", "0 rows"),
+        (FRAME.iloc[:0], "s.csv", "a header and no rows"),
     ],
 )
 def test_frames_that_do_not_fit_are_named(converted, frame, file, words):

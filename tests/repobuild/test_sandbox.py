@@ -20,7 +20,7 @@ from sklearn.ensemble import RandomForestClassifier
 from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildError, UsageProblem
 from repobuild.worker import guard, sandbox
 from repobuild.worker.arrays import save_batch
-from repobuild.worker.host import Worker
+from repobuild.worker.host import PLACE, Worker
 from repobuild.worker.limits import Limits
 from repobuild.worker.sandbox import ARCHITECTURES, filter_program
 
@@ -189,7 +189,7 @@ def test_a_model_writes_only_into_the_builds_folders(attempt, tmp_path, tmp_path
     (outside / "kept").write_text("kept")
     monkeypatch.setenv("TMPDIR", str(scratch))
     attempt(f"""
-import json, os, tempfile
+import json, os, resource, tempfile
 found = {{}}
 def tried(what, act):
     try:
@@ -201,20 +201,31 @@ tried('new', lambda: open({str(outside / "new")!r}, 'w'))
 tried('open', lambda: open({str(outside / "kept")!r}, 'a'))
 tried('truncate', lambda: os.truncate({str(outside / "kept")!r}, 0))
 tried('remove', lambda: os.remove({str(outside / "kept")!r}))
-tried('rename', lambda: os.rename({str(outside / "kept")!r}, {str(tmp_path / "kept")!r}))
+tried('rename', lambda: os.rename({str(outside / "kept")!r}, {str(tmp_path / PLACE / "kept")!r}))
 tried('folder', lambda: os.mkdir({str(outside / "folder")!r}))
 tried('link', lambda: os.symlink('/etc', {str(outside / "link")!r}))
 tried('signal', lambda: os.kill(os.getppid(), 0))
 tried('read', lambda: open({str(outside / "kept")!r}).read())
 tried('temporary', lambda: tempfile.TemporaryFile())
 tried('null', lambda: open('/dev/null', 'w'))
-json.dump(found, open({str(tmp_path / "found")!r}, 'w'))
+tried('log', lambda: open('/dev/kmsg', 'w'))
+tried('mode', lambda: os.chmod({str(outside / "kept")!r}, 0o777))
+tried('owner', lambda: os.chown({str(outside / "kept")!r}, os.getuid(), os.getgid()))
+tried('times', lambda: os.utime({str(outside / "kept")!r}, (0, 0)))
+tried('attribute', lambda: os.setxattr({str(outside / "kept")!r}, 'user.x', b'x'))
+tried('limits', lambda: resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE))
+tried('priority', lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19))
+tried('processors', lambda: os.sched_setaffinity(os.getppid(), {{0}}))
+tried('memory', lambda: os.memfd_create('x'))
+json.dump(found, open({str(tmp_path / PLACE / "found")!r}, 'w'))
 """)
     held(attempt.workers[0])
-    found = json.loads((tmp_path / "found").read_text())
+    found = json.loads((tmp_path / PLACE / "found").read_text())
     assert found.pop("rename") in (13, 18)
     assert found.pop("signal") in (1, "done")  # kernels before 6.12 do not hold signals
-    refused = dict.fromkeys(("new", "open", "truncate", "remove", "folder", "link"), 13)
+    refused = dict.fromkeys(("new", "open", "truncate", "remove", "folder", "link", "log"), 13)
+    others = ("mode", "owner", "times", "attribute", "limits", "priority", "processors", "memory")
+    refused |= dict.fromkeys(others, 1)
     assert found == refused | dict.fromkeys(("read", "temporary", "null"), "done")
     assert [p.name for p in outside.iterdir()] == ["kept"]
     assert (outside / "kept").read_text() == "kept"
@@ -223,11 +234,13 @@ json.dump(found, open({str(tmp_path / "found")!r}, 'w'))
 ERRNO, ALLOW, KILL = 0x00050000, 0x7FFF0000, 0x80000000
 
 
-def judged(name, number, *, audit=None, argument=0):
+def judged(name, number, *, audit=None, argument=0, second=socket.SOCK_STREAM):
     """What the filter of an architecture answers to a system call; runs the classic BPF program by hand."""
     known = ARCHITECTURES[name]
     program = list(struct.iter_unpack("=HBBI", filter_program(known)))
-    data = struct.pack("=IIQ6Q", number, known.audit if audit is None else audit, 0, argument, 0, 0, 0, 0, 0)
+    data = struct.pack(
+        "=IIQ6Q", number, known.audit if audit is None else audit, 0, argument, second, 0, 0, 0, 0
+    )
     accumulator = at = 0
     while True:
         code, yes, no, value = program[at]
@@ -236,6 +249,9 @@ def judged(name, number, *, audit=None, argument=0):
             return value
         if code == 0x20:
             [accumulator] = struct.unpack_from("=I", data, value)
+            continue
+        if code == 0x54:
+            accumulator &= value
             continue
         holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[
             code
@@ -251,15 +267,22 @@ def test_the_filter_answers_each_call_as_it_should(name):
     assert judged(name, numbers["connect"]) == ERRNO | 13
     assert judged(name, numbers["clone3"]) == ERRNO | 38
     for call in ("socket", "socketpair"):
-        assert judged(name, numbers[call], argument=socket.AF_UNIX) == ALLOW
+        for kind in (socket.SOCK_STREAM, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK):
+            assert judged(name, numbers[call], argument=socket.AF_UNIX, second=kind) == ALLOW
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC):
+            assert judged(name, numbers[call], argument=socket.AF_UNIX, second=kind) == ERRNO | 13
         for family in (0, 2, 10, 16, 17, 40):
             assert judged(name, numbers[call], argument=family) == ERRNO | 13, (call, family)
     assert judged(name, numbers["clone"], argument=0x11) == ALLOW
     assert judged(name, numbers["clone"], argument=0x003D0F00) == ALLOW
     for namespace in (0x20000, 0x10000000, 0x20000000, 0x40000000):
         assert judged(name, numbers["clone"], argument=0x11 | namespace) == ERRNO | 1
-    refused = {n for c, n in numbers.items() if c not in ("clone", "socket", "socketpair")}
-    for number in set(range(480)) - refused - {numbers[c] for c in ("clone", "socket", "socketpair")}:
+    for call in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setattr", "sched_setparam"):
+        assert judged(name, numbers[call], argument=0) == ALLOW
+        assert judged(name, numbers[call], argument=1234) == ERRNO | 1
+    for call in ("fchmod", "fchownat", "utimensat", "setxattr", "memfd_create", "setpriority", "fsopen"):
+        assert judged(name, numbers[call]) == ERRNO | 1, call
+    for number in set(range(480)) - set(numbers.values()):
         assert judged(name, number) == ALLOW, number
 
 
@@ -287,7 +310,7 @@ def test_a_model_cannot_leave_its_process_group(attempt, way):
 
 @linux
 def test_a_daemon_of_a_model_ends_with_the_build(attempt, tmp_path):
-    pid_file = tmp_path / "pid"
+    pid_file = tmp_path / PLACE / "pid"
     attempt(f"""
 import os, time
 if os.fork() == 0:
@@ -338,7 +361,7 @@ def test_processor_time_runs_out(attempt):
 
 ORPHAN = """
 import json, os, pathlib, sys
-from repobuild.worker.host import Worker
+from repobuild.worker.host import PLACE, Worker
 from repobuild.worker.limits import Limits
 folder = pathlib.Path(sys.argv[1])
 worker = Worker(folder, "loading", Limits(seconds={"load": 3.0}))
@@ -351,7 +374,7 @@ sys.stdin.read()
 
 
 def test_a_busy_native_loop_ends_soon_after_its_parent_was_killed(tmp_path):
-    begun = tmp_path / "begun"
+    begun = tmp_path / PLACE / "begun"
     joblib.dump(Code(f"open({str(begun)!r}, 'w').close(); sum(iter(int, 1))"), tmp_path / "model.joblib")
     with subprocess.Popen(
         [sys.executable, "-c", ORPHAN, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -364,10 +387,11 @@ def test_a_busy_native_loop_ends_soon_after_its_parent_was_killed(tmp_path):
 
 def test_a_file_without_end_is_stopped(attempt, tmp_path):
     error = attempt(
-        f"f = open({str(tmp_path / 'big')!r}, 'wb')\nwhile True: f.write(bytes(1 << 20))", file_bytes=8 * MIB
+        f"f = open({str(tmp_path / PLACE / 'big')!r}, 'wb')\nwhile True: f.write(bytes(1 << 20))",
+        file_bytes=8 * MIB,
     )
     assert (error.code, type(error)) == ("worker-file-too-large", EnvironmentLacking)
-    assert (tmp_path / "big").stat().st_size == 8 * MIB
+    assert (tmp_path / PLACE / "big").stat().st_size == 8 * MIB
 
 
 def test_output_without_end_is_stopped_and_named(attempt, tmp_path):
@@ -439,7 +463,7 @@ def test_a_model_may_not_take_all_memory_of_the_machine(attempt, monkeypatch):
 def test_a_crash_leaves_no_core_file(attempt, tmp_path):
     error = attempt("import os; os.kill(os.getpid(), 11)")
     assert error.code == "worker-crashed"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.joblib", "worker.log"]
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [PLACE, "model.joblib", "worker.log"]
 
 
 def test_the_limits_hold_in_the_child(attempt):
@@ -463,10 +487,12 @@ def test_a_forest_answers_on_several_threads(tmp_path):
     worker = Worker(tmp_path, "asking")
     try:
         worker.call("load", path=str(tmp_path / "model.joblib"), given="m", inputs=[])
-        worker.call("predict", batch=str(tmp_path / "q.npz"), to=str(tmp_path / "a.npz"), one_by_one=False)
+        worker.call(
+            "predict", batch=str(tmp_path / "q.npz"), to=str(tmp_path / PLACE / "a.npz"), one_by_one=False
+        )
     finally:
         worker.close()
-    assert (tmp_path / "a.npz").exists()
+    assert (tmp_path / PLACE / "a.npz").exists()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, InputInvalid
 from repobuild.worker.arrays import load_batch, save_batch
-from repobuild.worker.host import Worker
+from repobuild.worker.host import PLACE, Worker
 from repobuild.worker.limits import Limits
 
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -99,12 +99,12 @@ ALLOWED = {
 def test_the_child_sees_no_secrets_proxies_or_home(load, monkeypatch, tmp_path):
     for name in SECRETS:
         monkeypatch.setenv(name, "4GiB")
-    seen = tmp_path / "seen"
+    seen = tmp_path / PLACE / "seen"
     look = "__import__('json').dumps(dict(__import__('os').environ))"
     with pytest.raises(InputInvalid):
         load(f"open({str(seen)!r}, 'w').write({look}) and {{}}")
     environment = json.loads(seen.read_text())
-    assert environment["HOME"] == str(tmp_path)
+    assert environment["HOME"] == str(tmp_path / PLACE)
     assert set(environment) <= ALLOWED
 
 
@@ -116,7 +116,7 @@ def test_noise_on_standard_output_does_not_disturb_the_conversation(load):
 
 def test_closing_ends_what_the_child_started(tmp_path):
     file = tmp_path / "model.joblib"
-    pid_file = tmp_path / "pid"
+    pid_file = tmp_path / PLACE / "pid"
     start = "str(__import__('subprocess').Popen(['sleep', '100']).pid)"
     expression = f"open({str(pid_file)!r}, 'w').write({start}) and {{}}"
     joblib.dump(Naughty(expression), file)
@@ -165,7 +165,7 @@ def in_python(code, *arguments, limit=None):
 LOAD = """
     import pathlib, sys
     from repobuild.errors import RepobuildError
-    from repobuild.worker.host import Worker
+    from repobuild.worker.host import PLACE, Worker
     folder = pathlib.Path(sys.argv[1])
     worker = Worker(folder, "loading")
     print(worker._process.pid, flush=True)
@@ -266,26 +266,28 @@ def test_estimators_with_jobs_start_no_processes(fitted, tmp_path):
     estimator = BaggingClassifier(LogisticRegression(), n_estimators=4).fit(ROWS, CLASSES)
     worker = fitted(estimator.set_params(n_jobs=2))
     save_batch(tmp_path / "q.npz", {"X": ROWS})
-    worker.call("predict", batch=str(tmp_path / "q.npz"), to=str(tmp_path / "a.npz"), one_by_one=False)
+    worker.call(
+        "predict", batch=str(tmp_path / "q.npz"), to=str(tmp_path / PLACE / "a.npz"), one_by_one=False
+    )
     assert psutil.Process(worker._process.pid).children(recursive=True) == []
     assert left_in_shared_memory(worker) == []
-    found = load_batch(tmp_path / "a.npz")
+    found = load_batch(tmp_path / PLACE / "a.npz")
     np.testing.assert_allclose(found["probabilities"], estimator.set_params(n_jobs=1).predict_proba(ROWS))
 
 
 def test_only_the_answers_that_are_asked_for_are_computed(fitted, tmp_path):
     worker = fitted(LogisticRegression().fit(ROWS, CLASSES))
     save_batch(tmp_path / "q.npz", {"X": ROWS})
-    asked = {"batch": str(tmp_path / "q.npz"), "to": str(tmp_path / "a.npz"), "one_by_one": True}
+    asked = {"batch": str(tmp_path / "q.npz"), "to": str(tmp_path / PLACE / "a.npz"), "one_by_one": True}
     worker.call("predict", **asked, answers=["probabilities"])
-    assert list(load_batch(tmp_path / "a.npz")) == ["probabilities"]
+    assert list(load_batch(tmp_path / PLACE / "a.npz")) == ["probabilities"]
     worker.call("predict", **asked)
-    assert list(load_batch(tmp_path / "a.npz")) == ["label", "probabilities"]
+    assert list(load_batch(tmp_path / PLACE / "a.npz")) == ["label", "probabilities"]
 
 
 @pytest.mark.parametrize("busy", ["__import__('time').sleep(100)", "[i for i in iter(int, 1)]"])
 def test_a_worker_that_is_busy_ends_with_its_parent(tmp_path, busy):
-    begun = tmp_path / "begun"
+    begun = tmp_path / PLACE / "begun"
     joblib.dump(Naughty(f"open({str(begun)!r}, 'w').close() or {busy}"), tmp_path / "model.joblib")
     with in_python(LOAD, tmp_path) as parent:
         child = int(parent.stdout.readline())
@@ -295,7 +297,7 @@ def test_a_worker_that_is_busy_ends_with_its_parent(tmp_path, busy):
 
 
 def test_what_an_idle_worker_started_ends_with_its_parent(tmp_path):
-    pid_file = tmp_path / "pid"
+    pid_file = tmp_path / PLACE / "pid"
     start = "str(__import__('subprocess').Popen(['sleep', '100']).pid)"
     code = f"open({str(pid_file)!r}, 'w').write({start}) and {{}}"
     joblib.dump(Naughty(code), tmp_path / "model.joblib")
