@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,7 @@ from repobuild.sources.interface import Trust
 from repobuild.sources.made_with import blame_versions, mismatches
 from repobuild.sources.model_file import ModelFile, copy_model, kind_mismatch
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle
-from repobuild.sources.streams import StreamEnded, StreamUnreadable
+from repobuild.sources.streams import CountingStream, StreamEnded, StreamUnreadable
 from repobuild.sources.untrusted import untrusted, what_it_would_do
 
 KINDS = ("joblib", "pickle", "cloudpickle")
@@ -102,7 +103,11 @@ def _flavour(file: ModelFile, scan: PickleScan) -> str:
 
 def _read_opcodes(file: ModelFile) -> PickleScan:
     with file.path.open("rb") as stream:
-        scan = scan_pickle(open_stream(stream))
+        counting = open_stream(stream)
+        scan = scan_pickle(counting)
+        if scan.complete and not _ended(counting):
+            trouble = "more bytes follow after the end of the pickle, which loading should not read"
+            scan = replace(scan, complete=False, trouble=trouble)
     with file.path.open("rb") as stream:
         first = _first_bytes(stream)
     if (scan.malformed or scan.truncated) and not scan.imports and not is_pickle_head(first):
@@ -120,6 +125,15 @@ def _read_opcodes(file: ModelFile) -> PickleScan:
             "name the file that joblib.dump or pickle.dump wrote",
         )
     return scan
+
+
+def _ended(stream: CountingStream) -> bool:
+    """Whether the stream holds nothing more."""
+    try:
+        stream.byte()
+    except (EOFError, OSError, LZMAError, zlib.error, StreamEnded, StreamUnreadable):
+        return True
+    return False
 
 
 def _first_bytes(stream: BinaryIO) -> bytes:

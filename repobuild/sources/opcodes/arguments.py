@@ -97,7 +97,7 @@ def _two_lines(machine: Machine) -> tuple[Any, Any]:
 
 
 def _digits(line: bytes) -> int:
-    return line == b"01" if line in (b"00", b"01") else int(line)
+    return line == b"01" if line in (b"00", b"01") else int(line, 0)
 
 
 def _quoted(line: bytes) -> str:
@@ -109,7 +109,7 @@ def _quoted(line: bytes) -> str:
 
 _LINES: dict[str, Callable[[bytes], Any]] = {
     "decimalnl_short": _digits,
-    "decimalnl_long": lambda line: int(line.removesuffix(b"L")),
+    "decimalnl_long": lambda line: int(line.removesuffix(b"L"), 0),
     "floatnl": lambda _: UNKNOWN,
     "stringnl": _quoted,
     "stringnl_noescape": lambda _: UNKNOWN,

@@ -31,11 +31,12 @@ UNKNOWN = Unknown()
 
 @dataclass(slots=True)
 class Object:
-    """The result of calling something: what made it, from what, and its state where that is a tuple."""
+    """The result of calling something: what made it, from what, if it was built, and its state if a tuple."""
 
     made_by: Global | Unknown
     arguments: Any = UNKNOWN
     state: Any = UNKNOWN
+    built: bool = False
 
 
 @dataclass(slots=True)

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from repobuild.sources.opcodes.arguments import reader_of
-from repobuild.sources.opcodes.arrays import WRAPPER, WRAPPER_KEYS, skip_array
+from repobuild.sources.opcodes.arrays import (
+    WRAPPER,
+    WRAPPER_KEYS,
+    reads_on,
+    refuse_loose,
+    skip_array,
+)
 from repobuild.sources.opcodes.limits import MAX_ITEMS
 from repobuild.sources.opcodes.machine import UNKNOWN, Global, Lost, Machine, Object, Reader, Step, Table
 from repobuild.sources.opcodes.traces import VERSION_KEYS, note_call, note_entry, note_import
@@ -22,10 +28,13 @@ def _other(opcode: pickletools.OpcodeInfo) -> Step:
 
     def step(machine: Machine, argument: Any) -> None:
         if marked:
-            machine.drop_mark()
+            for item in machine.pop_mark():
+                refuse_loose(item)
         stack = machine.stack
         if len(stack) < count:
             raise IndexError("stack underflow")
+        for item in stack[len(stack) - count :]:
+            refuse_loose(item)
         del stack[len(stack) - count :]
         if pushes:
             stack.append(UNKNOWN if argument is None else argument)
@@ -36,8 +45,13 @@ def _other(opcode: pickletools.OpcodeInfo) -> Step:
 def _small(machine: Machine, items: list[Any]) -> Any:
     """A tuple of those items that are looked at later, so that nothing kept is nested deeply."""
     if len(items) > MAX_ITEMS:
+        for item in items:
+            refuse_loose(item)
         return UNKNOWN
     machine.budget.keep(64 + 40 * len(items))
+    for item in items:
+        if not isinstance(item, Global):  # the arguments of _reconstructor hold the class itself
+            refuse_loose(item)
     return tuple(i if i is None or isinstance(i, str | int | bytes | Global) else UNKNOWN for i in items)
 
 
@@ -46,6 +60,9 @@ def _import(machine: Machine, module: Any, name: Any) -> None:
         raise Lost("it imports a name that is computed while loading")
     imported = Global(module, name)
     text = str(imported)
+    if reads_on(imported) and (imported.module, imported.name) != tuple(WRAPPER.rsplit(".", 1)):
+        machine.found.imports.add(text)
+        raise Lost(f"{text} makes joblib read further files, or in ways that are not followed")
     imports = machine.found.imports
     machine.budget.keep(64 if text in imports else 256 + len(text))
     if text not in imports:
@@ -61,6 +78,8 @@ def _call(machine: Machine, target: Any, arguments: Any) -> None:
     note_call(machine.found, target, kept)
     if isinstance(made_by, Global) and made_by.name == "_reconstructor" and isinstance(kept, tuple):
         made_by = kept[0]  # protocols 0 and 1: copyreg._reconstructor(class, object, None)
+    else:
+        refuse_loose(kept)
     machine.budget.keep(64)
     machine.stack.append(Object(made_by if isinstance(made_by, Global) else UNKNOWN, kept))
 
@@ -100,9 +119,13 @@ def _build(machine: Machine, _: Any) -> None:
     target = machine.stack[-1]
     if isinstance(target, Object):
         target.state = state if isinstance(state, tuple) else UNKNOWN
+        target.built = True
         maker = target.made_by
         if isinstance(maker, Global) and str(maker) == WRAPPER:
             skip_array(machine, state)
+            machine.stack[-1] = UNKNOWN  # the array; the memo keeps the wrapper
+        else:
+            refuse_loose(state)
 
 
 def _frame(machine: Machine, size: int) -> None:
@@ -143,6 +166,8 @@ def _empty_dict(machine: Machine, _: Any) -> None:
 
 def _dict(machine: Machine, _: Any) -> None:
     items = machine.pop_mark()
+    for item in items:
+        refuse_loose(item)
     _empty_dict(machine, None)
     _update(machine, items)
 
@@ -150,11 +175,15 @@ def _dict(machine: Machine, _: Any) -> None:
 def _setitem(machine: Machine, _: Any) -> None:
     value = machine.stack.pop()
     key = machine.stack.pop()
+    refuse_loose(value)
     _update(machine, [key, value])
 
 
 def _setitems(machine: Machine, _: Any) -> None:
-    _update(machine, machine.pop_mark())
+    items = machine.pop_mark()
+    for item in items:
+        refuse_loose(item)
+    _update(machine, items)
 
 
 def _update(machine: Machine, items: list[Any]) -> None:
