@@ -168,12 +168,15 @@ class Ledger:
         ]
         return " -> ".join(sides) + ("" if batched else " (no batch dimension)")
 
-    def report(self, version: int | None = None, *, changed: bool = False) -> Report:
+    def report(
+        self, version: int | None = None, *, changed: bool = False, new_version: bool = True
+    ) -> Report:
         """The findings so far."""
         return Report(
             model=self.recipe.name,
             version=version,
             changed=changed,
+            new_version=changed and new_version,
             source=self._source,
             samples=self._samples,
             signature=self._signature,

@@ -190,7 +190,9 @@ def closing_table(report: Report, repository: str) -> str:
     """The result of a conversion: every check, then one greppable last line."""
     checks = table([(c.name, c.outcome, _detail(c)) for c in (*report.checks, *report.verification)])
     where = f"{repository}/{report.model}/{report.version}"
-    state = "new" if report.changed else "unchanged, equal content was there"
+    state = "unchanged, equal content was there"
+    if report.changed:
+        state = "new" if report.new_version else "equal content was there, its configuration changed"
     return printable(f"{checks}\nPASSED {report.model} version {report.version} ({state}): {where}")
 
 

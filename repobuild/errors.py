@@ -197,6 +197,7 @@ def from_oserror(problem: OSError, doing: str) -> EnvironmentLacking:
     problem = _first(problem)
     named = str(problem.filename) if problem.filename else None
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        named = str(problem.filename2) if problem.filename2 else named  # of a copy, what was to be written
         return EnvironmentLacking(
             "disk-full",
             f"no space left while {doing}",

@@ -21,7 +21,7 @@ from repobuild.watch import Silent, Watch
 
 SUFFIX = f".{RECIPE_FILE}"
 
-Result = Literal["new", "unchanged", "failed", "skipped"]
+Result = Literal["new", "updated", "unchanged", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Built:
     Attributes:
         file: The recipe file.
         model: Model name, ``None`` when the recipe is not usable.
-        result: ``new`` version, ``unchanged`` repository, ``failed``, or ``skipped`` after a failure.
+        result: ``new`` version, ``updated`` configuration of an equal one, ``unchanged`` repository,
+            ``failed``, or ``skipped`` after a failure.
         report: What was found, ``None`` where nothing was.
         error: Why it failed.
     """
@@ -172,7 +173,13 @@ def build_one(
         return Built(item.file, item.recipe.name, "failed", refused.report, refused.error)
     except RepobuildError as error:
         return Built(item.file, item.recipe.name, "failed", error=error)
-    return Built(item.file, item.recipe.name, "new" if report.changed else "unchanged", report)
+    return Built(item.file, item.recipe.name, _result(report), report)
+
+
+def _result(report: Report) -> Result:
+    if not report.changed:
+        return "unchanged"
+    return "new" if report.new_version else "updated"
 
 
 def _refuse_clashes(found: Sequence[Found]) -> None:

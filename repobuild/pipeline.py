@@ -186,7 +186,5 @@ def publish(ledger: Ledger, emission: Emission, golden: Golden, shop: Workshop) 
             write_records(shop.meta, ledger.recipe, report, emission, golden)
 
         outcome: Outcome = commit(shop, ledger.recipe.name, emission, write)
-        done.say(
-            f"version {outcome.version}" if outcome.changed else f"version {outcome.version} is equal already"
-        )
-        return ledger.report(outcome.version, changed=outcome.changed)
+        done.say(outcome.in_words())
+        return ledger.report(outcome.version, changed=outcome.changed, new_version=outcome.new_version)

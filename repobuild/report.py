@@ -122,6 +122,8 @@ class Report:
         model: Model name in the repository.
         version: Version folder, ``None`` when the build was refused before one was chosen.
         changed: Whether the repository changed; equal content keeps its version.
+        new_version: Whether a version was added; without one, only config.pbtxt or the files that it names
+            changed.
         source: Facts about the trained model (kind, digest, estimator, versions).
         samples: Facts about the samples (digest, rows).
         signature: Tensors of the emitted model, ``None`` when it was refused before export.
@@ -143,6 +145,7 @@ class Report:
     notes: tuple[str, ...]
     tools: tuple[Tool, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    new_version: bool = False
 
     @property
     def failed(self) -> tuple[Check, ...]:

@@ -175,6 +175,15 @@ def rows(batch: Batch) -> int:
     return next(iter(lengths.values()))
 
 
+def held_by_float32(values: Array) -> bool:
+    """Whether a float32 holds every one of these floats exactly."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32).astype(np.float64)
+    return np.array_equal(narrow, values.astype(np.float64), equal_nan=True)
+
+
 def take(batch: Batch, start: int, stop: int) -> Batch:
     """Rows ``start`` to ``stop`` of every array (views)."""
     return {name: array[start:stop] for name, array in batch.items()}

@@ -93,7 +93,8 @@ def build(
     talk.say(table([(str(b.file), b.model or "-", b.result, _detail(b)) for b in done]))
     first = next((b.error for b in done if b.error is not None), None)
     counts = ", ".join(
-        f"{sum(b.result == r for b in done)} {r}" for r in ("new", "unchanged", "failed", "skipped")
+        f"{sum(b.result == r for b in done)} {r}"
+        for r in ("new", "updated", "unchanged", "failed", "skipped")
     )
     talk.say(f"{'FAILED' if first else 'PASSED'} {len(done)} recipes: {counts}")
     if first is not None:

@@ -102,6 +102,7 @@ def convert(
             talk.result = {
                 **built.report.to_dict(),
                 "changed": built.report.changed,
+                "new_version": built.report.new_version,
                 "repository": str(repository),
             }
         if built.error is not None:

@@ -56,10 +56,19 @@ class Outcome:
     Attributes:
         version: The version that serves.
         changed: Whether anything was written.
+        new_version: Whether that was a version, and not only what lies beside an equal one.
     """
 
     version: int
     changed: bool
+    new_version: bool = True
+
+    def in_words(self) -> str:
+        """What was done, on one line."""
+        if self.new_version:
+            return f"version {self.version}"
+        also = ", its configuration changed" if self.changed else ""
+        return f"version {self.version} is equal already{also}"
 
 
 def commit(shop: Workshop, model: str, emission: Emission, write_records: Callable[[int], None]) -> Outcome:
@@ -178,11 +187,11 @@ def _commit_locked(
     write_records(version)
     if same is not None and not missing:
         _restore_records(shop, model, version)
-        return Outcome(version, changed=False)
+        return Outcome(version, changed=False, new_version=False)
     kind: Kind = "new-model" if now is None else "new-version" if same is None else "new-config"
     added = tuple(name for name in missing if name != CONFIG_FILE) if now is not None else ()
     _run(_Places(shop.repository, shop.state, Step(kind, shop.token, model, version, added)))
-    return Outcome(version, changed=True)
+    return Outcome(version, changed=True, new_version=same is None)
 
 
 def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.artifact import tree_digests
+from repobuild.emit import warmup
 from repobuild.emit.config import (
     CONFIG_FILE,
     config_mistakes,
@@ -202,10 +203,22 @@ def brought_up_to_date(old: Any, new: Any, *, wrong_policy: bool) -> Any:
     if not new.max_batch_size:
         merged.ClearField("dynamic_batching")
     merged.ClearField("model_warmup")
-    merged.model_warmup.extend(new.model_warmup)
+    merged.model_warmup.extend(_warmup_within(new.model_warmup, merged.max_batch_size))
     if wrong_policy:
         merged.ClearField("version_policy")
     return merged
+
+
+def _warmup_within(samples: Iterable[Any], largest: int) -> Iterator[Any]:
+    """The warm-up samples, none of them larger than the batches that the user allows."""
+    names = set()
+    for sample in samples:
+        if sample.batch_size > max(largest, 1):
+            sample.batch_size = max(largest, 1)
+            sample.name = warmup.sample_name(sample.batch_size)
+        if sample.name not in names:
+            names.add(sample.name)
+            yield sample
 
 
 def _tensor_up_to_date(items: Any, new: Any) -> Any:
@@ -273,6 +286,12 @@ def _misfits(old: Any, new: Any, signature: Signature) -> Iterator[str]:
         "onnxruntime_onnx",
     ):
         yield f"backend '{old.backend}' and platform '{old.platform}' do not load {new.backend} models"
+    for sample in old.model_warmup:
+        if sample.batch_size > max(old.max_batch_size, 1):
+            yield (
+                f"warm-up sample '{sample.name}' has batch_size {sample.batch_size}, which is more than"
+                f" max_batch_size, {old.max_batch_size}"
+            )
     if _serves_listed_versions(old):
         yield "version_policy lists the versions to serve, and the new one is not among them"
     if old.default_model_filename not in ("", "model.onnx"):

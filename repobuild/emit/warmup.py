@@ -55,6 +55,11 @@ class Warmup:
     files: dict[str, bytes]
 
 
+def sample_name(batch_size: int) -> str:
+    """Name of the warm-up entry that sends so many rows together."""
+    return f"real_row_batch_{batch_size}"
+
+
 def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmup:
     """Warm-up from the first sample row: once alone, and once as the largest batch (or 1024).
 
@@ -75,7 +80,7 @@ def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmu
         files[file] = data
         inputs.append(WarmupInput(spec.name, spec.dtype.config, tuple(row.shape), file))
     sizes = sorted({1, min(max_batch_size, LARGEST_BATCH)}) if signature.batched else [1]
-    samples = tuple(WarmupSample(f"real_row_batch_{size}", size, tuple(inputs)) for size in sizes)
+    samples = tuple(WarmupSample(sample_name(size), size, tuple(inputs)) for size in sizes)
     return Warmup(samples, files)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
 from repobuild.samples.texts import text_forms
-from repobuild.tensors import Array, Batch, DType
+from repobuild.tensors import Array, Batch, DType, held_by_float32
 
 MOST_COLUMNS = 48
 """Columns that get rows of their own, spread evenly over all."""
@@ -226,7 +226,7 @@ def _one(value: object, values: Array, limits: _Limits) -> Array | None:
     number = float(value)  # type: ignore[arg-type]
     if not limits[0] <= number <= limits[1]:
         return None
-    if values.dtype.kind == "f" and np.array_equal(values, values.astype(np.float32), equal_nan=True):
+    if values.dtype.kind == "f" and held_by_float32(values):
         number = float(np.float32(number))
     return np.array([number], dtype=values.dtype)
 

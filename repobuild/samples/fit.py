@@ -10,7 +10,7 @@ from repobuild.feeds import Feed, FeedColumn, Mode, missing_key
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.samples.table import Column, Kind, Table
-from repobuild.tensors import Array, Batch, DType, TensorSpec, rows
+from repobuild.tensors import Array, Batch, DType, TensorSpec, held_by_float32, rows
 
 MIN_ROWS = 2
 
@@ -104,21 +104,12 @@ def to_wire(recipe: Recipe, given: Batch, feed: Feed, floats: DType) -> dict[str
 
 def single_precision(given: Batch, recipe: Recipe) -> list[str]:
     """Arrays whose numbers a float32 holds exactly, or that the recipe says are float32."""
-    import numpy as np
-
     said = {i.name for i in recipe.inputs if i.dtype is DType.FP32}
     every = len(recipe.inputs) == 1 and bool(said)
     return [
         name
         for name, array in given.items()
-        if array.dtype.kind == "f"
-        and (
-            every
-            or name in said
-            or np.array_equal(
-                array.astype(np.float32).astype(np.float64), array.astype(np.float64), equal_nan=True
-            )
-        )
+        if array.dtype.kind == "f" and (every or name in said or held_by_float32(array))
     ]
 
 

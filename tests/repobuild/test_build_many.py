@@ -57,7 +57,7 @@ def test_one_failure_does_not_stop_the_others(recipes, tmp_path, repobuild_cli):
         ["b", "failed", "error[model-missing]"],
         ["c", "new", "version"],
     ]
-    assert " ".join(rows[-1]) == "FAILED 3 recipes: 2 new, 0 unchanged, 1 failed, 0 skipped"
+    assert " ".join(rows[-1]) == "FAILED 3 recipes: 2 new, 0 updated, 0 unchanged, 1 failed, 0 skipped"
     assert sorted(p.name for p in repository.iterdir()) == ["a", "c"]
 
 
