@@ -69,6 +69,8 @@ CATALOG: Mapping[str, Meaning] = {
     "opset-conversion": Meaning(5, "An operator of the graph has no form at the wanted opset."),
     "option-unfit": Meaning(3, "The recipe has an option that does not apply to this kind of model, and would have no effect."),
     "os-error": Meaning(7, "The operating system refused; its words are the evidence."),
+    "output-failed": Meaning(7, "Standard output cannot be written, such as on a full disk. Only the printing failed: what the command did is done, and a build that had ended is in its repository."),
+    "output-is-input": Meaning(3, "A file to write the result to is one that the command reads, or lies in what it checks. It was not overwritten."),
     "output-named-as-input": Meaning(3, "An output bears the name of an input, which ONNX does not allow."),
     "output-out-of-range": Meaning(3, "outputs: takes a column or axis that the model's answer does not have."),
     "output-unknown": Meaning(3, "outputs: names an answer that the model does not give."),

@@ -34,7 +34,12 @@ class Told:
         Raises:
             OutputClosed: Nobody reads.
             EnvironmentLacking: ``output-failed``, such as on a full disk.
+            TypeError: It is no text.
         """
+        if not isinstance(text, str):
+            raise TypeError("standard output takes text")
+        if not text:
+            return 0  # click probes streams so, and ignores what that raises
         try:
             return self._stream.write(text)
         except BrokenPipeError:
