@@ -181,7 +181,7 @@ def test_a_fault_of_ours_has_status_70_and_no_traceback(repobuild_cli, monkeypat
     assert "Traceback" in repobuild_cli("--debug", "explain").err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after", ["load", "export", "check", "stage"])
 def test_an_interrupted_build_leaves_nothing(risk_project, tmp_path, tree, number, after):
     """The signal is sent when the step before the interrupted one has been reported."""

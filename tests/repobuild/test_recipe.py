@@ -118,6 +118,7 @@ serving:
         ("name: a\nname: b\n", "recipe-not-yaml", 2),
         ("a: &x 1\n", "recipe-not-plain", 1),
         ("a: 1\nb: *x\n", "recipe-not-plain", 2),
+        ("a: 1\nserving:\n  <<: {max_batch_size: 4}\n", "recipe-not-plain", 3),
         ("a: 1\nb: !!python/object:os.system x\n", "recipe-not-plain", 2),
         ("- just\n- a list\n", "recipe-invalid", 1),
         ("", "recipe-invalid", 1),

@@ -1,5 +1,8 @@
 """Sample files of every format become typed columns, and broken ones are named with their line."""
 
+import os
+import zipfile
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,6 +73,8 @@ def test_the_index_that_pandas_writes_is_left_out_and_told(csv):
         ("", "it is empty"),
         ("a,b\n1,2\n3\n", "line 3: 1 cells, the header has 2"),
         ("a,a\n1,2\n", "'a' occurs twice"),
+        ("0,1.5\n1,2.5\n", "its first line holds numbers (0, 1.5)"),
+        ("a,b\n", "a header and no rows"),
         (b"a\n\xff\xfe\n", "not UTF-8"),
         ('a,b\n"1,2\n', "unexpected end of data"),
     ],
@@ -107,6 +112,8 @@ def test_jsonl_keeps_types_and_missing_values(csv):
     ("text", "words"),
     [
         ('{"a": 1}\n{"a": \n', "line 2"),
+        ('{"a": 1, "a": 2}\n', "line 1: the key 'a' occurs twice"),
+        ('{"a": ' + "1" * 5000 + "}\n", "line 1"),
         ("[1, 2]\n", "each line is one object"),
         ('{"a": 1}\n{"a": "x"}\n', "mixes int, str"),
         ('{"a": true}\n{"a": null}\n', "'a'"),
@@ -137,6 +144,28 @@ def test_parquet_keeps_types_missing_text_and_categories(tmp_path):
     assert table.by_name["f32"].values.dtype == np.float32
     assert table.by_name["t"].missing.tolist() == [False, True]
     assert table.by_name["c"].categories == ("lo", "mid", "hi")
+
+
+def test_a_header_that_counts_the_columns_is_one(csv):
+    assert [c.name for c in csv("0,1\n5,6\n").columns] == ["0", "1"]
+
+
+def test_arrays_of_npz_that_are_none_or_differ_in_rows_are_named(tmp_path):
+    np.savez(tmp_path / "s.npz", a=np.zeros(3), b=np.zeros(2))
+    with pytest.raises(InputInvalid) as caught:
+        read(tmp_path / "s.npz")
+    assert "its arrays differ in rows: a 3, b 2" in caught.value.render()
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(InputInvalid) as caught:
+        read(tmp_path / "t.npz")
+    assert "its member 'readme.txt' is no array" in caught.value.render()
+
+
+def test_samples_in_a_pipe_are_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "s.npy")
+    with pytest.raises(InputInvalid, match="no regular file"):
+        read(tmp_path / "s.npy")
 
 
 @pytest.mark.parametrize("name", ["s.parquet", "s.npy", "s.npz"])

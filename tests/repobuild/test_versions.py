@@ -91,6 +91,24 @@ def test_a_hand_written_configuration_that_fits_is_kept_byte_for_byte(build, rep
     assert sorted(p.name for p in (repository / "price").iterdir() if p.name.isdigit()) == ["1", "2"]
 
 
+def test_an_edit_that_leaves_the_warm_up_too_large_is_found_before_the_server_is_asked(build, repository):
+    assert build().status == 0
+    file = repository / "price" / "config.pbtxt"
+    [largest] = {w.batch_size for w in config_of(repository).model_warmup} - {1}
+    file.write_text(file.read_text().replace(f"max_batch_size: {largest}", "max_batch_size: 7"))
+    refused = build()
+    assert (refused.status, "error[config-edited]" in refused.err) == (3, True), refused.err
+    assert f"batch_size {largest}, which is more than max_batch_size, 7" in refused.err
+    outcome = build("--update-config")
+    assert outcome.status == 0, outcome.err
+    config = config_of(repository)
+    assert config.max_batch_size == 7
+    assert [(w.name, w.batch_size) for w in config.model_warmup] == [
+        ("real_row_batch_1", 1),
+        ("real_row_batch_7", 7),
+    ]
+
+
 UNFIT = (
     'name: "price" backend: "onnxruntime" max_batch_size: 8 # comment\n'
     + TENSORS.format(width=2)
@@ -239,3 +257,13 @@ def test_a_second_build_without_changes_makes_nothing_new(classes, repository, t
 
     assert main(["convert", str(home), "-r", str(repository), "--trust", "pickle"]) == 0
     assert tree(repository) == before
+
+
+def test_a_build_that_changes_the_configuration_alone_says_so(classes, repository, tmp_path, repobuild_cli):
+    assert "version 1 (new)" in classes().out
+    words = ("convert", tmp_path / "project", "-r", repository, "--trust", "pickle", "--max-batch-size", "16")
+    outcome = repobuild_cli(*words, "--json")
+    assert outcome.status == 0, outcome.err
+    assert "version 1 (equal content was there, its configuration changed)" in outcome.err
+    result = json.loads(outcome.out)["result"]
+    assert (result["version"], result["changed"], result["new_version"]) == (1, True, False)
