@@ -187,7 +187,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("ensemble-tensor-unused", E, "A tensor between steps is read by none, or written by none.", _ENSEMBLE, "remove it from the map"),
     ("ensemble-cycle", E, "Steps wait for each other in a circle, or an ensemble contains itself.", _ENSEMBLE, "break the circle"),
     ("ensemble-model-unknown", E, "A step names a model that the repository has not.", _MEMBERS, "correct model_name"),
-    ("ensemble-version-missing", E, "A step asks for a version that its model does not serve.", "core/src/model_repository_manager", "use model_version: -1, or change the member's version_policy"),
+    ("ensemble-version-missing", E, "A step asks for a version that its model does not serve. A step without model_version asks for version 0.", "core/src/model_repository_manager", "write model_version: -1, or change the member's version_policy"),
     ("ensemble-member-input", E, "A step maps an input that its model has not.", _MEMBERS, "use the member's names"),
     ("ensemble-member-output", E, "A step maps an output that its model has not.", _MEMBERS, "use the member's names"),
     ("ensemble-member-unmapped", E, "A step leaves out an input of its model that is not optional.", _MEMBERS, "map it"),

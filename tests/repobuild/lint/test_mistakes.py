@@ -922,6 +922,28 @@ CASES = [
         base=ENSEMBLE,
         make=ensemble,
     ),
+    *(
+        swap(
+            "ensemble-version-missing",
+            'model_name: "b"\n    model_version: -1',
+            f'model_name: "b"\n    model_version: {number} {HERE}',
+            base=ENSEMBLE,
+            make=ensemble,
+        )
+        for number in (0, -2, -9223372036854775808)
+    ),
+    same(
+        "ensemble-version-missing",
+        ensemble(
+            ENSEMBLE.replace(
+                '  step {\n    model_name: "b"\n    model_version: -1',
+                f'  step {{ {HERE}\n    model_name: "b"',
+            )
+        ),
+        ensemble(ENSEMBLE.replace('"b"\n    model_version: -1', '"b"'))
+        | {"b/0/model.py": s.PYTHON, "b/1/model.py": s.PYTHON}
+        | {"b/config.pbtxt": MEMBER + "version_policy { all { } }\n"},
+    ),
     swap(
         "ensemble-member-output",
         'key: "y"\n      value: "middle"',
