@@ -12,6 +12,7 @@ from repobuild.lint.positions import Positions, scan
 
 CONFIG_FILE = "config.pbtxt"
 LARGEST_CONFIG = 1 << 20
+LARGEST_VERSION = (1 << 63) - 1
 NOT_VERSIONS = ("warmup", "initial_state", "configs")
 """Folders that Triton skips when it looks for versions (``VersionsToLoad``)."""
 
@@ -123,7 +124,7 @@ def version_number(name: str) -> int | None:
     """The version that a folder's name stands for; ``None`` if Triton ignores it."""
     if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name[0] == "0") or len(name) > 19:
         return None
-    return int(name)
+    return int(name) if int(name) <= LARGEST_VERSION else None
 
 
 def read_view(model: Model, entry: Entry, findings: Findings) -> View | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import warnings
 from dataclasses import dataclass
 
 from repobuild.lint.files import Entry, read_whole
 from repobuild.lint.finding import Findings
+from repobuild.lint.model import Model, View
 from repobuild.releases import Release
 
 LARGEST_SOURCE = 4 << 20
 CLASS = "TritonPythonModel"
+_SHELL = re.compile(r"""[\s;&|()<>$`"'\\]""")
+"""Characters that end or change a word of bash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,17 @@ class PythonModel:
     """
 
     completes: bool
+
+
+def check_path(model: Model, view: View, findings: Findings) -> None:
+    """Check the names that the backend puts into a command line of bash as they are (stub_launcher.cc)."""
+    name = view.effective.filename
+    for odd, place in (
+        (model.name, (model.folder.relative, None, None)),
+        (name, view.where("default_model_filename")),
+    ):
+        if _SHELL.search(odd):
+            findings.add("python-path-shell", f"the stub for '{odd}' never starts", *place)
 
 
 def read_python(entry: Entry, release: Release, findings: Findings) -> PythonModel | None:

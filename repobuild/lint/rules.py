@@ -122,6 +122,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("version-leading-zero", W, "A version folder with a leading zero is ignored.", _VERSIONS, "name it without the zero"),
     ("version-not-number", W, "A folder beside the version folders is ignored, since its name is no number.", _VERSIONS, "move it out of the model, or number it"),
     ("version-number-prefix", E, "A folder whose name begins with a number: Triton reads the number, selects that version, and then finds no folder of that name.", f"{_VERSIONS} (std::stoll)", "rename it so that it does not begin with a digit, or is one number"),
+    ("version-number-large", E, "A folder whose name is, or begins with, a number beyond 64 bits. Triton does not refuse it: the whole server process dies, whatever the version policy.", f"{_SEEN}; {_VERSIONS} (std::stoll)", "rename it, or move it out of the model"),
     ("version-empty", W, "A version folder that is not served now holds no model file; rolling back to it would fail.", _VERSIONS, "remove it, or complete it"),
     ("versions-differ", W, "Versions take or give different tensors. Triton has one configuration for all versions of a model.", "triton-inference-server/server#4832 #7406 #6525", "give the other interface a model name of its own"),
     # Model files
@@ -174,6 +175,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("python-class-missing", E, "A model.py has no class TritonPythonModel.", _PYTHON, "name the class TritonPythonModel"),
     ("python-execute-missing", E, "TritonPythonModel has no method execute.", _PYTHON, "add def execute(self, requests)"),
     ("python-execute-arguments", E, "TritonPythonModel.execute does not take self and requests.", _PYTHON, "write def execute(self, requests)"),
+    ("python-path-shell", E, "The folder or the model file of a python model has a space or another character in its name that means something to a shell. The backend hands the path to bash as it is: the model's process never starts, and the server waits for it without end.", f"{_SEEN}; python_backend/src/stub_launcher.cc", "use letters, digits, dots, dashes and underscores"),
     ("python-tensors-missing", W, "Neither config.pbtxt nor auto_complete_config names inputs and outputs; requests are refused.", _PYTHON, "write them into config.pbtxt"),
     # Ensembles
     ("ensemble-platform", E, 'ensemble_scheduling on a model whose platform is not "ensemble", or platform "ensemble" with a backend.', _ENSEMBLE, 'write platform: "ensemble" and no backend'),

@@ -586,6 +586,15 @@ CASES = [
     ),
     same("version-number-prefix", s.onnx() | {"m/2_new/model.onnx": s.graph()}, s.onnx(), "m/2_new"),
     same("version-not-number", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    *(
+        same("version-number-large", s.onnx() | {f"m/{name}/a": "x"}, s.onnx() | right, f"m/{name}")
+        for name, right in (
+            ("99999999999999999999", {"m/0_99999999999999999999/a": "x"}),
+            ("9223372036854775808", {"m/9223372036854775807/model.onnx": s.graph()}),
+            ("9223372036854775808_old", {}),
+            ("9" * 200, {}),
+        )
+    ),
     added(
         "metric-tag-name",
         f'metric_tags {{ key: "my-team" value: "a" }} {HERE}\n',
@@ -1151,3 +1160,15 @@ def test_a_planted_mistake_is_found_where_it_stands(repository, told, case):
 def test_the_right_counterpart_is_silent(repository, told, case):
     """Nothing at all is said about what is right."""
     assert told(repository(case.right), case.target) == []
+
+
+@pytest.mark.parametrize("name", ["my model", "a;b", "it's", "a(1)", "$HOME"])
+def test_a_python_model_that_bash_cannot_name_is_an_error(repository, told, name):
+    """Its folder or file is an odd name for every model, and the end of a python model."""
+    wrong = s.python(name=name)
+    assert told(repository(wrong)) == [("name-unsafe", name, None), ("python-path-shell", name, None)]
+    assert told(repository(s.onnx(name=name), "other")) == [("name-unsafe", name, None)]
+    file = s.python(FREE + f'default_model_filename: "{name}" {HERE}\n') | {f"m/1/{name}": s.PYTHON}
+    line = s.places(file)[0]
+    found = [("name-unsafe", f"m/1/{name}", None), ("python-path-shell", *line)]
+    assert told(repository(file, "file")) == found
