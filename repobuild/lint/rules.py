@@ -162,7 +162,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("cc-key-invalid", E, "A key of cc_model_filenames is not a compute capability such as 8.6.", "backend/src/backend_model_instance.cc", 'write e.g. key: "8.6"'),
     ("cc-file-missing", E, "A file of cc_model_filenames is not there.", "backend/src/backend_model_instance.cc", "add the plan of this GPU, or remove the key"),
     ("cc-fallback", W, "Beside cc_model_filenames there is a default model file. A GPU whose key is missing takes it in silence, though it was built for another one.", "triton-inference-server/server#4657", "remove the default file, so that an unknown GPU fails with a message"),
-    ("cc-without-gpu", W, "cc_model_filenames on a model without GPU instances has no effect.", "backend/src/backend_model_instance.cc", "remove it, or use KIND_GPU"),
+    ("cc-without-gpu", W, "cc_model_filenames has no effect on a model without GPU instances, or of a backend that does not read it.", "backend/src/backend_model_instance.cc", "remove it, or use KIND_GPU"),
     # PyTorch
     ("torch-not-archive", E, "A .pt file is no zip archive, so it is neither TorchScript nor an exported program.", "pytorch, torch/csrc/jit/serialization", "save it with torch.jit.save"),
     ("torch-not-script", E, "A .pt file holds a state_dict or pickled module, not TorchScript. Triton needs the code as well.", "pytorch, torch/csrc/jit/serialization", "save it with torch.jit.save(torch.jit.script(model), ...)"),

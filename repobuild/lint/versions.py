@@ -27,6 +27,9 @@ _ENDINGS = {
 """File endings by which a misnamed model file is known."""
 _NUMBER_PREFIX = re.compile(r"(?!0.)\s*[+-]?0*([0-9]+)", re.DOTALL)
 """What ``std::stoll`` reads of a folder's name; Triton skips names with a leading zero before that."""
+_WITH_CAPABILITIES = ("onnxruntime", "tensorrt", "pytorch", "tensorflow")
+"""Backends that take the model file by compute capability (backend's ``BackendModelInstance``)."""
+_WITHOUT_CAPABILITIES = ("python", "ensemble", "openvino")
 _CAPABILITY = re.compile(r"[1-9][0-9]?\.[0-9]")
 
 
@@ -220,10 +223,13 @@ def _check_capabilities(model: Model, view: View, served: list[int], findings: F
     if not names:
         return
     on_cpu = config.instance_group and all(g.kind == type(g).KIND_CPU for g in config.instance_group)
-    if on_cpu or view.effective.backend == "python":
+    if on_cpu or view.effective.backend in _WITHOUT_CAPABILITIES:
         findings.add(
             "cc-without-gpu", "cc_model_filenames has no effect here", *view.where("cc_model_filenames")
         )
+        return
+    if view.effective.backend not in _WITH_CAPABILITIES:
+        return
     for key, name in names:
         entry = view.positions.entry(key, "cc_model_filenames")
         if not _CAPABILITY.fullmatch(key):

@@ -813,6 +813,17 @@ CASES = [
         f'cc_model_filenames {{ key: "8.6" value: "model.onnx" }} {HERE}\ninstance_group {{ kind: KIND_CPU }}\n',
         "instance_group { kind: KIND_CPU }\n",
     ),
+    added(
+        "cc-without-gpu",
+        f'cc_model_filenames {{ key: "8.6" value: "none.onnx" }} {HERE}\ninstance_group {{ kind: KIND_CPU }}\n',
+        "instance_group { kind: KIND_CPU }\n",
+    ),
+    added(
+        "cc-without-gpu",
+        f'cc_model_filenames {{ key: "any" value: "none.py" }} {HERE}\n',
+        base=FREE,
+        make=s.python,
+    ),
     # PyTorch
     same("torch-not-archive", torch(file=b"\x80\x02pickled"), torch(), "m/1/model.pt"),
     same("torch-not-archive", torch(file=SCRIPT[:-30]), torch(), "m/1/model.pt"),
