@@ -14,6 +14,7 @@ _VALIDATE = f"{_CORE}, ValidateModelConfig"
 _COMPLETE = f"{_CORE}, AutoCompleteBackendFields"
 _GROUPS = f"{_CORE}, ValidateInstanceGroup"
 _CONTROLS = f"{_CORE}, GetBooleanSequenceControlProperties"
+_STATES = "core/src/sequence_batch_scheduler.cc, GenerateInitialStateData"
 _BATCH_IO = f"{_CORE}, ValidateBatchIO"
 _ENSEMBLE = f"{_CORE}, ValidateEnsembleSchedulingConfig"
 _MEMBERS = "core/src/ensemble_scheduler/ensemble_utils.cc"
@@ -100,6 +101,9 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("slot-utilization", E, "minimum_slot_utilization is not within 0 and 1.", _VALIDATE, "within 0 and 1"),
     ("state-backend", W, "Implicit state on a backend that has none.", "python_backend, README; server/docs/user_guide/architecture.md", "keep the state in the model"),
     ("state-file-missing", E, "A data_file of initial_state is not there.", "core/src/sequence_state.cc", "files of initial_state lie in <model>/initial_state/"),
+    ("state-file-short", E, "A data_file of initial_state has fewer bytes than its dims and type need.", _STATES, "raw little-endian elements, without the batch axis"),
+    ("state-initial-incomplete", E, "An initial_state without a name, or without zero_data and data_file.", _STATES, "write name, and zero_data: true or data_file"),
+    ("state-initial-unfit", E, "An initial_state has another data_type or other dims than its state, or dims of -1, or there are two of them.", _STATES, "use the state's type and dims, with a size in place of -1"),
     ("agents-empty", E, "model_repository_agents without an agent. Triton does not refuse it: the whole server process dies.", _SEEN, "name an agent, or remove it"),
     ("metric-tag-name", E, "A key of metric_tags has a character that Prometheus does not allow in a label. Triton does not refuse it: the whole server process dies.", f"{_SEEN}; prometheus.io, data model", "use letters, digits and underscores"),
     ("agent-unknown", W, "A repository agent that is not part of the standard containers; without its library the model does not load.", "core/src/repo_agent.cc", "check that the server has this agent"),

@@ -103,6 +103,20 @@ PLAN = (
 }
 """
 )
+STATEFUL = (
+    PLAIN.replace("onnxruntime", "tensorrt")
+    + """sequence_batching { state {
+  input_name: "x" output_name: "y" data_type : TYPE_INT32 dims : 3
+  initial_state {
+    name: "s"
+    data_type: TYPE_INT32
+    dims: 3
+    data_file: "three"
+  }
+  # another
+} }
+"""
+)
 TORCH = PLAIN.replace("onnxruntime", "pytorch").replace('"x"', '"INPUT__0"').replace('"y"', '"OUTPUT__0"')
 SCRIPT = s.zipped("m/code/__torch__.py", "m/constants.pkl", "m/data.pkl")
 ENSEMBLE = """platform: "ensemble"
@@ -176,6 +190,14 @@ def labelled(config=LABELLED, labels="a\nb\nc\n"):
 def same(rule, wrong, right, at=None, target=None):
     """A case given by its files."""
     return Case(rule, wrong, right, at, target)
+
+
+def stateful(config):
+    """A TensorRT model whose state has one variable axis."""
+    return {"m/config.pbtxt": config, "m/1/model.plan": b"plan"} | {
+        "m/initial_state/two": bytes(8),
+        "m/initial_state/three": bytes(12),
+    }
 
 
 SCALAR = s.graph((("x", "FLOAT", ("batch", 2)),), (("y", "FLOAT", ("batch",)),))
@@ -489,6 +511,33 @@ CASES = [
         f'initial_state {{ name: "s" data_type: TYPE_FP32 dims: 2\ndata_file: "zeros" {HERE}\n}} }} }}\n',
         base=PLAIN.replace("onnxruntime", "tensorrt"),
         make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"plan"},
+    ),
+    *(
+        swap(rule, old, f"{new} {HERE}\n", base=STATEFUL, make=stateful)
+        for rule, old, new in (
+            ("state-initial-unfit", "dims: 3", "dims: 4"),
+            ("state-initial-unfit", "dims: 3", "dims: [1, 3]"),
+            ("state-initial-unfit", "dims: 3", "dims: -1"),
+            ("state-initial-unfit", "data_type: TYPE_INT32", "data_type: TYPE_INT64"),
+            ("state-file-short", '"three"', '"two"'),
+        )
+    ),
+    *(
+        swap(
+            "state-initial-incomplete",
+            f"{piece}\n",
+            "\n",
+            base=STATEFUL.replace("l_state {", f"l_state {{ {HERE}"),
+            make=stateful,
+        )
+        for piece in ('name: "s"', 'data_file: "three"')
+    ),
+    swap(
+        "state-initial-unfit",
+        "# another",
+        f"initial_state {{ {HERE}\nname: 't' data_type: TYPE_INT32 dims: 3 zero_data: true }}",
+        base=STATEFUL,
+        make=stateful,
     ),
     same(
         "python-syntax-unsure",
