@@ -60,6 +60,7 @@ def test_extreme_values_are_survived(repository, told):
     )
     found = rules(told(repository({"m/config.pbtxt": text, "m/1/model.onnx": s.graph()})))
     assert found == {
+        "enum-unknown",
         "onnx-input-dims",
         "onnx-output-dims",
         "onnx-type-mismatch",

@@ -247,6 +247,28 @@ CASES = [
         f'parameters {{ key: "intra_op_thread_count" value {{ string_value: "2" }} }} {HERE}\n',
         'parameters { key: "intra_op_thread_count" value { string_value: "2" } }\n',
     ),
+    *(
+        added(
+            "enum-unknown",
+            f"instance_group {{ count: 1 }}\ninstance_group {{\n  kind: {number} {HERE}\n}}\n",
+            "instance_group { count: 1 }\ninstance_group { kind: 2 }\n",
+        )
+        for number in (99, -1, 4, 2147483647)
+    ),
+    swap(
+        "enum-unknown",
+        "  data_type: TYPE_FP32\n  dims: [3]",
+        f"  data_type: 99 {HERE}\n  dims: [3]",
+        "  data_type: 0xb\n  dims: [3]",
+        base=FREE,
+        make=s.python,
+    ),
+    swap(
+        "enum-unknown",
+        "  priority_levels: 2\n",
+        f"  priority_levels: 2\n  priority_queue_policy {{\n    key: 2 value {{ timeout_action: 2 {HERE}\n  }} }}\n",
+        base=BATCHED,
+    ),
     # Identity
     added("name-mismatch", f'name: "other" {HERE}\n', 'name: "m"\n'),
     swap("backend-misspelt", 'backend: "onnxruntime"', f'backend: "onnxruntine" {HERE}'),
@@ -608,6 +630,21 @@ CASES = [
         f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" }} }} {HERE}\n',
         base=FREE,
         make=s.python,
+    ),
+    *(
+        added(
+            "runtime-missing",
+            f'runtime: "{name}" {HERE}\n',
+            f'runtime: "{right}"\n',
+            base=FREE,
+            make=s.python,
+            more={"m/1/lib/own.so": b"x", "m/own.so": b"x"},
+        )
+        for name, right in (
+            ("x/y.so", "lib/own.so"),
+            ("libtriton_onnxruntime.so", "libtriton_python.so"),
+            ("../m/own.so", "own.so"),
+        )
     ),
     # Versions
     same("version-none", {"m/config.pbtxt": PLAIN}, s.onnx(), ("m/config.pbtxt", 1)),
