@@ -15,6 +15,12 @@ from repobuild.releases import Release
 
 LARGEST_SOURCE = 4 << 20
 CLASS = "TritonPythonModel"
+_CALLS = (
+    ("initialize", "self and args", 2),
+    ("execute", "self and requests", 2),
+    ("finalize", "self alone", 1),
+)
+"""Methods that the backend calls, with what it hands over (pb_stub.cc)."""
 _SHELL = re.compile(r"""[\s;&|()<>$`"'\\]""")
 """Characters that end or change a word of bash."""
 
@@ -102,19 +108,17 @@ def _check_class(node: ast.ClassDef, entry: Entry, findings: Findings) -> Python
     conditional = any(isinstance(s, ast.If | ast.Try | ast.With) for s in node.body)
     if execute is None and "execute" not in assigned and not inherits and not conditional:
         findings.add("python-execute-missing", f"{CLASS} has no execute", entry.relative, node.lineno)
-    if execute is not None and not execute.decorator_list and not _takes_two(execute.args):
-        findings.add(
-            "python-execute-arguments",
-            "execute does not take self and requests",
-            entry.relative,
-            execute.lineno,
-        )
+    for name, takes, count in _CALLS:
+        method = methods.get(name)
+        if method is not None and not method.decorator_list and not _callable_with(method.args, count):
+            said = f"{name} does not take {takes}"
+            findings.add(f"python-{name}-arguments", said, entry.relative, method.lineno)
     return PythonModel(completes=inherits or conditional or "auto_complete_config" in {*methods, *assigned})
 
 
-def _takes_two(arguments: ast.arguments) -> bool:
-    """Whether a method can be called with itself and one argument."""
+def _callable_with(arguments: ast.arguments, count: int) -> bool:
+    """Whether a method can be called with so many positional arguments, itself among them."""
     positional = [*arguments.posonlyargs, *arguments.args]
     needed = len(positional) - len(arguments.defaults)
     more = [d for d in arguments.kw_defaults if d is None]
-    return needed <= 2 and (len(positional) >= 2 or arguments.vararg is not None) and not more
+    return needed <= count and (len(positional) >= count or arguments.vararg is not None) and not more

@@ -181,6 +181,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("python-class-missing", E, "A model.py has no class TritonPythonModel.", _PYTHON, "name the class TritonPythonModel"),
     ("python-execute-missing", E, "TritonPythonModel has no method execute.", _PYTHON, "add def execute(self, requests)"),
     ("python-execute-arguments", E, "TritonPythonModel.execute does not take self and requests.", _PYTHON, "write def execute(self, requests)"),
+    ("python-initialize-arguments", E, "TritonPythonModel.initialize does not take self and args, so the model does not load.", _PYTHON, "write def initialize(self, args)"),
+    ("python-finalize-arguments", W, "TritonPythonModel.finalize takes more than self. The model is served, and what finalize should do at the end is not done.", _PYTHON, "write def finalize(self)"),
     ("python-path-shell", E, "The folder or the model file of a python model has a space or another character in its name that means something to a shell. The backend hands the path to bash as it is: the model's process never starts, and the server waits for it without end.", f"{_SEEN}; python_backend/src/stub_launcher.cc", "use letters, digits, dots, dashes and underscores"),
     ("python-tensors-missing", W, "Neither config.pbtxt nor auto_complete_config names inputs and outputs; requests are refused.", _PYTHON, "write them into config.pbtxt"),
     # Ensembles

@@ -948,6 +948,21 @@ CASES = [
         s.python(source=s.PYTHON.replace("(self, requests):", f"(self): {HERE}")),
         s.python(source=s.PYTHON.replace("(self, requests):", "(self, requests, more=None):")),
     ),
+    *(
+        same(
+            rule,
+            s.python(source=f"{s.PYTHON}\n    def {rule.split('-')[1]}{wrong}: {HERE}\n        pass\n"),
+            s.python(source=f"{s.PYTHON}\n    def {rule.split('-')[1]}{right}:\n        pass\n"),
+        )
+        for rule, wrong, right in (
+            ("python-initialize-arguments", "(self)", "(self, args)"),
+            ("python-initialize-arguments", "()", "(*args)"),
+            ("python-initialize-arguments", "(self, args, more)", "(self, args, more=None)"),
+            ("python-initialize-arguments", "(self, args, *, more)", "(self, args, *, more=None, **others)"),
+            ("python-finalize-arguments", "(self, args)", "(self)"),
+            ("python-finalize-arguments", "()", "(self, args=None)"),
+        )
+    ),
     same("python-tensors-missing", s.python('backend: "python"\n'), s.python(), ("m/config.pbtxt", 1)),
     # Ensembles
     swap(
