@@ -158,7 +158,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("onnx-scalar-dims", E, "A tensor without axes has dims other than 1.", _ORT_IN, "write dims: [1]"),
     ("onnx-ragged-shape", E, "allow_ragged_batch on an input whose shape in the graph is not one free axis.", _ORT_IN, "the graph has to take all requests' elements in a row"),
     ("onnx-optional-input", E, "An optional input in a model with batching, or one with allow_ragged_batch.", _ORT_IN, "optional inputs need max_batch_size: 0"),
-    ("onnx-auto-batch", W, "The configuration leaves inputs or outputs open, and every first axis of the graph is free: Triton takes it for a batch axis, sets max_batch_size to 4 and turns dynamic batching on, also where max_batch_size: 0 is written.", f"{_ORT}, AutoCompleteMaxBatch; onnxruntime_backend#147 #148", "write inputs, outputs and max_batch_size into config.pbtxt"),
+    ("onnx-auto-batch", W, "The configuration leaves inputs or outputs open, and every first axis of the graph is free: Triton takes it for a batch axis, sets max_batch_size to 4 and turns dynamic batching on, also where max_batch_size: 0 is written. Not told where max_batch_size is not written and all these axes bear one name that means a batch, such as N or batch_size.", f"{_ORT}, AutoCompleteMaxBatch; onnxruntime_backend#147 #148", "write inputs, outputs and max_batch_size into config.pbtxt"),
     ("onnx-auto-batch-impossible", E, "The configuration leaves inputs or outputs open with max_batch_size above 0, and the graph cannot be batched.", f"{_ORT}, AutoCompleteMaxBatch", "set max_batch_size: 0, or export with dynamic first axes"),
     ("external-missing", E, "A file with the graph's weights is not there.", "onnx, docs/ExternalData.md", "copy it into the version folder"),
     ("external-absolute", E, "A file with the graph's weights is named by an absolute path.", "onnx, docs/ExternalData.md", "save the model with a relative location"),
@@ -221,6 +221,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("warmup-random-floats", N, "random_data for a float input: random bytes contain NaN and infinities.", _WARMUP, "use zero_data or a file"),
     ("label-file-missing", E, "A label file is not there.", _SEEN, "label_filename is a path below the model's folder"),
     ("label-count", W, "A label file has another number of lines than the output has elements.", "core/src/label_provider.cc", "one line for every class"),
+    ("label-line-end", W, "A label file has the line ends of Windows. Triton ends a line at the line feed only, so every label is served with a carriage return at its end.", f"{_SEEN}; core/src/label_provider.cc", "save it with line feeds only"),
     ("label-line-empty", W, "A label file has an empty line, which is a label like any other.", "core/src/label_provider.cc", "remove the line"),
 )  # fmt: skip
 

@@ -861,6 +861,15 @@ CASES = [
         {"m/1/model.onnx": s.graph()},
         "m",
     ),
+    *(
+        same(
+            "onnx-auto-batch",
+            s.onnx(ONNX_FREE + f"max_batch_size: 0 {HERE}\n", named),
+            s.onnx(ONNX_FREE, named),
+        )
+        for word in ("N", "batch_size", "Samples")
+        for named in (s.graph((("x", "FLOAT", (word, 2)),), (("y", "FLOAT", (word, 3)),)),)
+    ),
     same(
         "onnx-auto-batch-impossible",
         s.onnx(ONNX_FREE + f"max_batch_size: 8 {HERE}\n", FIXED),
@@ -1236,6 +1245,13 @@ CASES = [
         labelled(LABELLED.replace('"labels.txt"', f'"labels.txt" {HERE}\n'), "a\nb\n"),
         labelled(),
     ),
+    same(
+        "label-line-end",
+        labelled(labels="a\r\nb\r\nc\r\n"),
+        labelled(labels="a\rb\nb\nc"),
+        ("m/labels.txt", 1),
+    ),
+    same("label-line-end", labelled(labels="a\nb\nc\r"), labelled(labels="a\nb\nc"), ("m/labels.txt", 3)),
     same("label-line-empty", labelled(labels="a\n\nc\n"), labelled(), ("m/labels.txt", 2)),
     # Layout
     same("file-empty", s.onnx() | {"m/notes.txt": b""}, s.onnx() | {"m/notes.txt": b"x"}, "m/notes.txt"),
