@@ -691,6 +691,29 @@ CASES = [
         f"model_repository_agents {{ }} {HERE}\n",
         'model_repository_agents { agents { name: "checksum" } }\n',
     ),
+    *(
+        swap("config-unreadable", old, f"{new} {HERE}\n", right, base=FREE, make=s.python)
+        for old, new, right in (
+            ("dims: [2]", "dims: [ +2 ]", "dims: [ - # any\n 1 ]"),
+            ("max_batch_size: 8", "max_batch_size: 0b1", "max_batch_size: 010"),
+            (
+                "max_batch_size: 8",
+                "max_batch_size: 1_0",
+                "max_batch_size: 0x10 response_cache { enable: 0x1 }",
+            ),
+            ("TYPE_FP32\n  dims: [2]", "TYPE_FP32 optional: 0b1 dims: [2]", "013 optional: 01 dims: [2]"),
+            ('"x"', '"\\q"', '"\\ud83d\\ude00 \\303\\251 \\?"'),
+        )
+    ),
+    *(
+        swap("config-not-text", '"x"', f'"{escape}" {HERE}', base=FREE, make=s.python)
+        for escape in ("\\377", "\\ud800", "\\xff")
+    ),
+    same(
+        "tensor-dim-invalid",
+        s.python(FREE.replace('"x"', "'\\ud83d\\ude00'").replace("[2]", f"[ - # one\n1, -\n2 {HERE}\n]")),
+        s.python(FREE.replace('"x"', '"\\U00110000"')),
+    ),
     swap("config-character", "max_batch_size: 8", f"max_batch_size:\xa08 {HERE}"),
     added("config-character", f"{HERE} \x00\n", "# \xa0 \x1b in a comment\n"),
     same("dot-folder", s.onnx() | {".git/HEAD": "x", ".git/1/y": ""}, s.onnx() | {"README.md": "x"}, ".git"),
