@@ -6,7 +6,7 @@ import difflib
 import re
 
 from repobuild.lint.finding import Findings
-from repobuild.lint.model import PLATFORMS, Model, View
+from repobuild.lint.model import PLATFORMS, Model, View, served_versions
 
 BACKENDS = (
     "onnxruntime", "tensorrt", "pytorch", "python", "openvino", "tensorflow", "dali", "fil", "vllm",
@@ -50,6 +50,7 @@ def check_backend(model: Model, view: View, findings: Findings) -> None:
             *at("name"),
         )
     _check_identity(model, view, findings)
+    _check_runtime(model, view, findings)
     if view.effective.backend == "onnxruntime":
         _check_parameters(view, findings)
         _check_accelerators(view, findings)
@@ -134,6 +135,23 @@ def _has_library(model: Model, backend: str) -> bool:
     return any(c.name == names[0] for c in model.children) or any(
         e.name == names[0] for v in model.versions.values() for e in model.tree.children(v)
     )
+
+
+def _check_runtime(model: Model, view: View, findings: Findings) -> None:
+    """Triton looks for the library in the version, the model and the backend's folder, in this order."""
+    runtime, backend = view.config.runtime, view.effective.backend
+    usual = (f"libtriton_{backend}.so", "model.py")
+    if not runtime or runtime in usual or (backend not in BACKENDS and "/" not in runtime):
+        return
+    parts = runtime.split("/")
+    served = [model.versions[n].name for n in served_versions(model, view.config)]
+    folders: list[tuple[str, ...]] = [(), *((name,) for name in served)]
+    if not any(found.is_file for f in folders if (found := model.at(*f, *parts)) is not None):
+        findings.add(
+            "runtime-missing",
+            f"unable to find '{runtime}' for model '{model.name}'",
+            *view.where("runtime"),
+        )
 
 
 def _check_parameters(view: View, findings: Findings) -> None:

@@ -1,8 +1,9 @@
-"""Fields that older releases do not have, and the metrics section."""
+"""Fields that older releases do not have, numbers that stand for no name, and the metrics section."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import View
@@ -38,6 +39,7 @@ def check_release_fields(view: View, release: Release, findings: Findings) -> No
                 place.line,
                 place.column,
             )
+    _check_enums(view, findings)
     platform = view.effective.platform
     if platform == AOTI and release.name < AOTI_SINCE:
         findings.add(
@@ -57,3 +59,33 @@ def check_release_fields(view: View, release: Release, findings: Findings) -> No
                 f"metric control must specify {lacking}",
                 *view.where("model_metrics", 0, "metric_control", index),
             )
+
+
+def _check_enums(view: View, findings: Findings) -> None:
+    """Check that every number in place of a name stands for one; a list stands in for recursion."""
+    waiting: list[tuple[Any, tuple[str | int, ...]]] = [(view.config, ())]
+    while waiting:
+        message, at = waiting.pop()
+        for item, value in message.ListFields():
+            here = (*at, item.name)
+            if item.message_type is not None:
+                waiting += _inner(view, item, value, here)
+            elif item.enum_type is not None:
+                for index, number in enumerate(value if item.is_repeated else (value,)):
+                    if number not in item.enum_type.values_by_number:
+                        findings.add(
+                            "enum-unknown",
+                            f"{item.name} is {number}, which stands for nothing",
+                            *view.where(*here, index),
+                        )
+
+
+def _inner(
+    view: View, item: Any, value: Any, here: tuple[str | int, ...]
+) -> Iterable[tuple[Any, tuple[str | int, ...]]]:
+    """The messages in a field, with their paths."""
+    if item.message_type.GetOptions().map_entry:
+        if item.message_type.fields_by_name["value"].message_type is None:
+            return []
+        return [(inner, (*view.positions.entry(str(key), *here), "value")) for key, inner in value.items()]
+    return [(inner, (*here, index)) for index, inner in enumerate(value if item.is_repeated else (value,))]

@@ -6,6 +6,7 @@ from typing import Any
 
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import Model, View, enum_name
+from repobuild.lint.states import check_states
 
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 _STATEFUL = ("onnxruntime", "tensorrt", "pytorch")
@@ -143,7 +144,7 @@ def _check_sequences(model: Model, view: View, findings: Findings) -> None:
             f"minimum_slot_utilization is {batcher.direct.minimum_slot_utilization:g}",
             *view.where("sequence_batching", 0, "direct", 0, "minimum_slot_utilization"),
         )
-    _check_states(model, view, findings)
+    check_states(model, view, findings)
 
 
 def _check_control(
@@ -165,26 +166,6 @@ def _check_control(
         findings.add(
             "control-pair", f"{pairs[0]} of {kind} must have exactly 2 entries", *view.where(*at, pairs[0])
         )
-
-
-def _check_states(model: Model, view: View, findings: Findings) -> None:
-    batcher, backend = view.config.sequence_batching, view.effective.backend
-    if batcher.state and backend == "python":
-        findings.add(
-            "state-backend",
-            "the python backend has no implicit state",
-            *view.where("sequence_batching", 0, "state", 0),
-        )
-    for index, state in enumerate(batcher.state):
-        for number, initial in enumerate(state.initial_state):
-            name = initial.data_file
-            found = model.at("initial_state", *name.split("/")) if name else None
-            if name and (found is None or not found.is_file):
-                findings.add(
-                    "state-file-missing",
-                    f"initial_state/{name} is not there",
-                    *view.where("sequence_batching", 0, "state", index, "initial_state", number, "data_file"),
-                )
 
 
 def _check_cache(view: View, findings: Findings) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import Model, View, enum_name, served_versions, text_list
 
+NEWEST = -1
+"""``model_version`` for the newest version; where it is not written it is 0, a version like any other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -205,7 +208,7 @@ def _check_member(
     name, config = step.model_name, member.config
     at = _step(index)
     served = served_versions(member.model, config)
-    if step.model_version > 0 and step.model_version not in served:
+    if step.model_version != NEWEST and step.model_version not in served:
         findings.add(
             "ensemble-version-missing",
             f"depends on '{name}' whose required version {step.model_version} is not loaded",

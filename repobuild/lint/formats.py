@@ -61,7 +61,7 @@ def as_json(results: Sequence[Result], release: Release) -> str:
             for result in results
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return _json(document)
 
 
 def as_sarif(results: Sequence[Result], release: Release) -> str:
@@ -90,7 +90,7 @@ def as_sarif(results: Sequence[Result], release: Release) -> str:
             }
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return _json(document)
 
 
 def count(results: Sequence[Result]) -> Counter[Severity]:
@@ -142,6 +142,19 @@ def _uri(root: Path, file: str) -> str:
     base = os.path.relpath(root)
     path = file if base.startswith("..") else os.path.normpath(os.path.join(base, file))  # noqa: PTH118
     return quote(path.replace(os.sep, "/").encode("utf-8", "surrogateescape"))
+
+
+def _json(document: Any) -> str:
+    return json.dumps(_whole(document), indent=1) + "\n"
+
+
+def _whole(value: Any) -> Any:
+    """A document without the lone surrogates of names that are no UTF-8: strict readers refuse them."""
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _one_line(text: str) -> str:

@@ -48,6 +48,14 @@ def check_labels(model: Model, view: View, findings: Findings) -> None:
         labels = data.split(b"\n")
         if labels[-1] == b"":
             labels.pop()
+        ends = [number for number, label in enumerate(labels, 1) if label.endswith(b"\r")]
+        if ends:
+            findings.add(
+                "label-line-end",
+                f"{len(ends)} labels end in a carriage return, which Triton serves with them",
+                found.relative,
+                ends[0],
+            )
         for number, label in enumerate(labels, 1):
             if not label.strip():
                 findings.add("label-line-empty", f"line {number} is an empty label", found.relative, number)

@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from repobuild.lint.config_text import read_text
 from repobuild.lint.files import Entry, Tree, read_whole
 from repobuild.lint.finding import Findings
-from repobuild.lint.positions import Positions, scan
+from repobuild.lint.positions import Positions
+from repobuild.triton import model_config
 
 CONFIG_FILE = "config.pbtxt"
 LARGEST_CONFIG = 1 << 20
+LARGEST_VERSION = (1 << 63) - 1
 NOT_VERSIONS = ("warmup", "initial_state", "configs")
 """Folders that Triton skips when it looks for versions (``VersionsToLoad``)."""
 
@@ -106,7 +109,7 @@ def read_model(tree: Tree, folder: Entry, findings: Findings) -> Model:
     configs = next((c for c in model.children if c.name == "configs" and c.is_folder), None)
     variants = [c for c in (tree.children(configs) if configs else ()) if c.name.endswith(".pbtxt")]
     if main is None and not variants:
-        model.views.append(_view(model, folder.relative, _message(), Positions(), written=False))
+        model.views.append(_view(model, folder.relative, model_config(), Positions(), written=False))
     elif main is not None:
         view = read_view(model, main, findings)
         model.broken = view is None
@@ -123,7 +126,7 @@ def version_number(name: str) -> int | None:
     """The version that a folder's name stands for; ``None`` if Triton ignores it."""
     if not (name.isascii() and name.isdigit()) or (len(name) > 1 and name[0] == "0") or len(name) > 19:
         return None
-    return int(name)
+    return int(name) if int(name) <= LARGEST_VERSION else None
 
 
 def read_view(model: Model, entry: Entry, findings: Findings) -> View | None:
@@ -138,74 +141,15 @@ def read_view(model: Model, entry: Entry, findings: Findings) -> View | None:
     if data is None:
         findings.add("not-checked", f"{entry.name} cannot be read", entry.relative)
         return None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        line = data[: problem.start].count(b"\n") + 1
-        findings.add("config-not-text", f"byte {problem.start} is no UTF-8", entry.relative, line)
-        text = data.decode("utf-8", "replace")
-    message = _parsed(text, entry, findings)
-    if message is None:
+    read = read_text(data, entry, findings)
+    if read is None:
         return None
-    positions = scan(text)
-    if positions.refused is not None:
-        place, odd = positions.refused
-        said = f"character U+{ord(odd):04X} between the fields"
-        findings.add("config-character", said, entry.relative, place.line, place.column)
-    _keys_once(message.DESCRIPTOR, positions, (), entry.relative, findings)
+    message, positions = read
     return _view(model, entry.relative, message, positions, written=True)
-
-
-def _parsed(text: str, entry: Entry, findings: Findings) -> Any:
-    from google.protobuf import text_format
-
-    try:
-        return text_format.Parse(text, _message())
-    except text_format.ParseError as problem:
-        line, column = problem.GetLine(), problem.GetColumn()
-        said = str(problem).split(" : ", 1)[-1]
-        findings.add("config-unreadable", said, entry.relative, line, column)
-    except (RecursionError, ValueError, OverflowError, MemoryError) as problem:
-        said = "it is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        findings.add("config-unreadable", said, entry.relative, 1)
-    return None
-
-
-def _keys_once(
-    descriptor: Any, positions: Positions, at: tuple[str | int, ...], file: str, findings: Findings
-) -> None:
-    for item in descriptor.fields:
-        if item.message_type is None:
-            continue
-        here = (*at, item.name)
-        if item.message_type.GetOptions().map_entry:
-            seen: set[str] = set()
-            for key, entry in positions.entries(*here):
-                if key in seen:
-                    place = positions.place(*entry)
-                    line, column = (place.line, place.column) if place else (1, None)
-                    findings.add(
-                        "config-key-twice", f"{item.name} has the key '{key}' twice", file, line, column
-                    )
-                seen.add(key)
-        for index in range(positions.count(*here)):
-            inner = item.message_type
-            if inner.GetOptions().map_entry:
-                value = inner.fields_by_name["value"].message_type
-                if value is not None:
-                    _keys_once(value, positions, (*here, index, "value"), file, findings)
-            else:
-                _keys_once(inner, positions, (*here, index), file, findings)
 
 
 def _view(model: Model, file: str, config: Any, positions: Positions, *, written: bool) -> View:
     return View(file, config, positions, written, effective(config, model))
-
-
-def _message() -> Any:
-    from repobuild.triton import model_config
-
-    return model_config()
 
 
 def _kind(entry: Entry) -> str:

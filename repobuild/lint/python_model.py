@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import warnings
 from dataclasses import dataclass
 
 from repobuild.lint.files import Entry, read_whole
 from repobuild.lint.finding import Findings
+from repobuild.lint.model import Model, View
 from repobuild.releases import Release
 
 LARGEST_SOURCE = 4 << 20
 CLASS = "TritonPythonModel"
+_CALLS = (
+    ("initialize", "self and args", 2),
+    ("execute", "self and requests", 2),
+    ("finalize", "self alone", 1),
+)
+"""Methods that the backend calls, with what it hands over (pb_stub.cc)."""
+_SHELL = re.compile(r"""[\s;&|()<>$`"'\\]""")
+"""Characters that end or change a word of bash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,17 @@ class PythonModel:
     """
 
     completes: bool
+
+
+def check_path(model: Model, view: View, findings: Findings) -> None:
+    """Check the names that the backend puts into a command line of bash as they are (stub_launcher.cc)."""
+    name = view.effective.filename
+    for odd, place in (
+        (model.name, (model.folder.relative, None, None)),
+        (name, view.where("default_model_filename")),
+    ):
+        if _SHELL.search(odd):
+            findings.add("python-path-shell", f"the stub for '{odd}' never starts", *place)
 
 
 def read_python(entry: Entry, release: Release, findings: Findings) -> PythonModel | None:
@@ -87,19 +108,17 @@ def _check_class(node: ast.ClassDef, entry: Entry, findings: Findings) -> Python
     conditional = any(isinstance(s, ast.If | ast.Try | ast.With) for s in node.body)
     if execute is None and "execute" not in assigned and not inherits and not conditional:
         findings.add("python-execute-missing", f"{CLASS} has no execute", entry.relative, node.lineno)
-    if execute is not None and not execute.decorator_list and not _takes_two(execute.args):
-        findings.add(
-            "python-execute-arguments",
-            "execute does not take self and requests",
-            entry.relative,
-            execute.lineno,
-        )
+    for name, takes, count in _CALLS:
+        method = methods.get(name)
+        if method is not None and not method.decorator_list and not _callable_with(method.args, count):
+            said = f"{name} does not take {takes}"
+            findings.add(f"python-{name}-arguments", said, entry.relative, method.lineno)
     return PythonModel(completes=inherits or conditional or "auto_complete_config" in {*methods, *assigned})
 
 
-def _takes_two(arguments: ast.arguments) -> bool:
-    """Whether a method can be called with itself and one argument."""
+def _callable_with(arguments: ast.arguments, count: int) -> bool:
+    """Whether a method can be called with so many positional arguments, itself among them."""
     positional = [*arguments.posonlyargs, *arguments.args]
     needed = len(positional) - len(arguments.defaults)
     more = [d for d in arguments.kw_defaults if d is None]
-    return needed <= 2 and (len(positional) >= 2 or arguments.vararg is not None) and not more
+    return needed <= count and (len(positional) >= count or arguments.vararg is not None) and not more

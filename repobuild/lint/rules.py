@@ -14,6 +14,7 @@ _VALIDATE = f"{_CORE}, ValidateModelConfig"
 _COMPLETE = f"{_CORE}, AutoCompleteBackendFields"
 _GROUPS = f"{_CORE}, ValidateInstanceGroup"
 _CONTROLS = f"{_CORE}, GetBooleanSequenceControlProperties"
+_STATES = "core/src/sequence_batch_scheduler.cc, GenerateInitialStateData"
 _BATCH_IO = f"{_CORE}, ValidateBatchIO"
 _ENSEMBLE = f"{_CORE}, ValidateEnsembleSchedulingConfig"
 _MEMBERS = "core/src/ensemble_scheduler/ensemble_utils.cc"
@@ -46,15 +47,17 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("config-key-twice", W, "A map has the same key twice. The last one counts, in silence.", "protobuf text format", "remove one of them"),
     ("config-misplaced", W, "A config.pbtxt in a version folder is not read; Triton has one configuration for all versions.", "core/src/model_repository_manager", "move it into the model's folder"),
     ("config-not-file", E, "config.pbtxt is a folder, a broken link or something else that is no file.", "core/src/model_repository_manager", "put a text file there"),
-    ("config-not-text", W, "A configuration is not UTF-8 text. Triton reads it; other tools may not, and names come out garbled.", _SEEN, "save it as UTF-8"),
+    ("config-not-text", W, "A configuration is not UTF-8 text, or the escapes of a string in it make none. Triton reads it; other tools may not, and names come out garbled.", _SEEN, "save it as UTF-8"),
     ("config-too-large", E, "A configuration is larger than 1 MiB and is not read.", "lint's own limits", "a configuration of this size is a mistake"),
-    ("config-unreadable", E, "A configuration does not parse as Triton's ModelConfig: unknown field, wrong value, a field or scheduler given twice. Triton only logs this and serves the rest.", _SEEN, "mend the line; the field names are those of model_config.proto"),
+    ("config-unreadable", E, "A configuration does not parse as Triton's ModelConfig: unknown field, wrong value, an unknown escape in a string, a field or scheduler given twice. Triton only logs this and serves the rest.", _SEEN, "mend the line; the field names are those of model_config.proto"),
+    ("enum-unknown", E, "A field takes one of some names, and has a number that stands for none of them.", f"{_SEEN}; common/protobuf/model_config.proto", "write the name"),
     ("field-newer", E, "A field or platform that the target release does not have; it refuses the whole configuration.", "common/protobuf/model_config.proto, branch by branch", "leave it out, or target a newer release"),
     ("metrics-incomplete", E, "A metric_control without a family, or without histogram buckets.", f"{_CORE}, ValidateModelMetrics", "write metric_identifier and histogram_options"),
     # Identity
     ("backend-misspelt", E, "No such backend, and the name is close to one that exists.", _SEEN, "correct the name"),
     ("backend-undetermined", E, "Neither the configuration nor a file in the first version folder tells which backend the model is for.", _COMPLETE, "write backend: into config.pbtxt, or remove the folder if it is no model"),
     ("backend-unknown", W, "A backend that is not among those of the standard containers; the server needs its library.", _SEEN, "check that the server has this backend"),
+    ("runtime-missing", E, "runtime names a library that is neither the backend's own nor in the folder of the model or of a version.", f"{_SEEN}; core/src/backend_model.cc, GetBackendLibraryProperties", "leave runtime out"),
     ("max-batch-negative", E, "max_batch_size is negative.", _VALIDATE, "0 means no batching"),
     ("name-mismatch", E, "name differs from the model's folder.", "core/src/model_repository_manager/model_repository_manager.cc", "leave name out, or give the folder's"),
     ("platform-backend-mismatch", E, "platform and backend do not belong together.", _VALIDATE, "leave platform out"),
@@ -100,6 +103,9 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("slot-utilization", E, "minimum_slot_utilization is not within 0 and 1.", _VALIDATE, "within 0 and 1"),
     ("state-backend", W, "Implicit state on a backend that has none.", "python_backend, README; server/docs/user_guide/architecture.md", "keep the state in the model"),
     ("state-file-missing", E, "A data_file of initial_state is not there.", "core/src/sequence_state.cc", "files of initial_state lie in <model>/initial_state/"),
+    ("state-file-short", E, "A data_file of initial_state has fewer bytes than its dims and type need.", _STATES, "raw little-endian elements, without the batch axis"),
+    ("state-initial-incomplete", E, "An initial_state without a name, or without zero_data and data_file.", _STATES, "write name, and zero_data: true or data_file"),
+    ("state-initial-unfit", E, "An initial_state has another data_type or other dims than its state, or dims of -1, or there are two of them.", _STATES, "use the state's type and dims, with a size in place of -1"),
     ("agents-empty", E, "model_repository_agents without an agent. Triton does not refuse it: the whole server process dies.", _SEEN, "name an agent, or remove it"),
     ("metric-tag-name", E, "A key of metric_tags has a character that Prometheus does not allow in a label. Triton does not refuse it: the whole server process dies.", f"{_SEEN}; prometheus.io, data model", "use letters, digits and underscores"),
     ("agent-unknown", W, "A repository agent that is not part of the standard containers; without its library the model does not load.", "core/src/repo_agent.cc", "check that the server has this agent"),
@@ -122,6 +128,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("version-leading-zero", W, "A version folder with a leading zero is ignored.", _VERSIONS, "name it without the zero"),
     ("version-not-number", W, "A folder beside the version folders is ignored, since its name is no number.", _VERSIONS, "move it out of the model, or number it"),
     ("version-number-prefix", E, "A folder whose name begins with a number: Triton reads the number, selects that version, and then finds no folder of that name.", f"{_VERSIONS} (std::stoll)", "rename it so that it does not begin with a digit, or is one number"),
+    ("version-number-large", E, "A folder whose name is, or begins with, a number beyond 64 bits. Triton does not refuse it: the whole server process dies, whatever the version policy.", f"{_SEEN}; {_VERSIONS} (std::stoll)", "rename it, or move it out of the model"),
     ("version-empty", W, "A version folder that is not served now holds no model file; rolling back to it would fail.", _VERSIONS, "remove it, or complete it"),
     ("versions-differ", W, "Versions take or give different tensors. Triton has one configuration for all versions of a model.", "triton-inference-server/server#4832 #7406 #6525", "give the other interface a model name of its own"),
     # Model files
@@ -151,7 +158,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("onnx-scalar-dims", E, "A tensor without axes has dims other than 1.", _ORT_IN, "write dims: [1]"),
     ("onnx-ragged-shape", E, "allow_ragged_batch on an input whose shape in the graph is not one free axis.", _ORT_IN, "the graph has to take all requests' elements in a row"),
     ("onnx-optional-input", E, "An optional input in a model with batching, or one with allow_ragged_batch.", _ORT_IN, "optional inputs need max_batch_size: 0"),
-    ("onnx-auto-batch", W, "The configuration leaves inputs or outputs open, and every first axis of the graph is free: Triton takes it for a batch axis, sets max_batch_size to 4 and turns dynamic batching on, also where max_batch_size: 0 is written.", f"{_ORT}, AutoCompleteMaxBatch; onnxruntime_backend#147 #148", "write inputs, outputs and max_batch_size into config.pbtxt"),
+    ("onnx-auto-batch", W, "The configuration leaves inputs or outputs open, and every first axis of the graph is free: Triton takes it for a batch axis, sets max_batch_size to 4 and turns dynamic batching on, also where max_batch_size: 0 is written. Not told where max_batch_size is not written and all these axes bear one name that means a batch, such as N or batch_size.", f"{_ORT}, AutoCompleteMaxBatch; onnxruntime_backend#147 #148", "write inputs, outputs and max_batch_size into config.pbtxt"),
     ("onnx-auto-batch-impossible", E, "The configuration leaves inputs or outputs open with max_batch_size above 0, and the graph cannot be batched.", f"{_ORT}, AutoCompleteMaxBatch", "set max_batch_size: 0, or export with dynamic first axes"),
     ("external-missing", E, "A file with the graph's weights is not there.", "onnx, docs/ExternalData.md", "copy it into the version folder"),
     ("external-absolute", E, "A file with the graph's weights is named by an absolute path.", "onnx, docs/ExternalData.md", "save the model with a relative location"),
@@ -161,7 +168,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("cc-key-invalid", E, "A key of cc_model_filenames is not a compute capability such as 8.6.", "backend/src/backend_model_instance.cc", 'write e.g. key: "8.6"'),
     ("cc-file-missing", E, "A file of cc_model_filenames is not there.", "backend/src/backend_model_instance.cc", "add the plan of this GPU, or remove the key"),
     ("cc-fallback", W, "Beside cc_model_filenames there is a default model file. A GPU whose key is missing takes it in silence, though it was built for another one.", "triton-inference-server/server#4657", "remove the default file, so that an unknown GPU fails with a message"),
-    ("cc-without-gpu", W, "cc_model_filenames on a model without GPU instances has no effect.", "backend/src/backend_model_instance.cc", "remove it, or use KIND_GPU"),
+    ("cc-without-gpu", W, "cc_model_filenames has no effect on a model without GPU instances, or of a backend that does not read it.", "backend/src/backend_model_instance.cc", "remove it, or use KIND_GPU"),
     # PyTorch
     ("torch-not-archive", E, "A .pt file is no zip archive, so it is neither TorchScript nor an exported program.", "pytorch, torch/csrc/jit/serialization", "save it with torch.jit.save"),
     ("torch-not-script", E, "A .pt file holds a state_dict or pickled module, not TorchScript. Triton needs the code as well.", "pytorch, torch/csrc/jit/serialization", "save it with torch.jit.save(torch.jit.script(model), ...)"),
@@ -174,6 +181,9 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("python-class-missing", E, "A model.py has no class TritonPythonModel.", _PYTHON, "name the class TritonPythonModel"),
     ("python-execute-missing", E, "TritonPythonModel has no method execute.", _PYTHON, "add def execute(self, requests)"),
     ("python-execute-arguments", E, "TritonPythonModel.execute does not take self and requests.", _PYTHON, "write def execute(self, requests)"),
+    ("python-initialize-arguments", E, "TritonPythonModel.initialize does not take self and args, so the model does not load.", _PYTHON, "write def initialize(self, args)"),
+    ("python-finalize-arguments", W, "TritonPythonModel.finalize takes more than self. The model is served, and what finalize should do at the end is not done.", _PYTHON, "write def finalize(self)"),
+    ("python-path-shell", E, "The folder or the model file of a python model has a space or another character in its name that means something to a shell. The backend hands the path to bash as it is: the model's process never starts, and the server waits for it without end.", f"{_SEEN}; python_backend/src/stub_launcher.cc", "use letters, digits, dots, dashes and underscores"),
     ("python-tensors-missing", W, "Neither config.pbtxt nor auto_complete_config names inputs and outputs; requests are refused.", _PYTHON, "write them into config.pbtxt"),
     # Ensembles
     ("ensemble-platform", E, 'ensemble_scheduling on a model whose platform is not "ensemble", or platform "ensemble" with a backend.', _ENSEMBLE, 'write platform: "ensemble" and no backend'),
@@ -187,7 +197,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("ensemble-tensor-unused", E, "A tensor between steps is read by none, or written by none.", _ENSEMBLE, "remove it from the map"),
     ("ensemble-cycle", E, "Steps wait for each other in a circle, or an ensemble contains itself.", _ENSEMBLE, "break the circle"),
     ("ensemble-model-unknown", E, "A step names a model that the repository has not.", _MEMBERS, "correct model_name"),
-    ("ensemble-version-missing", E, "A step asks for a version that its model does not serve.", "core/src/model_repository_manager", "use model_version: -1, or change the member's version_policy"),
+    ("ensemble-version-missing", E, "A step asks for a version that its model does not serve. A step without model_version asks for version 0.", "core/src/model_repository_manager", "write model_version: -1, or change the member's version_policy"),
     ("ensemble-member-input", E, "A step maps an input that its model has not.", _MEMBERS, "use the member's names"),
     ("ensemble-member-output", E, "A step maps an output that its model has not.", _MEMBERS, "use the member's names"),
     ("ensemble-member-unmapped", E, "A step leaves out an input of its model that is not optional.", _MEMBERS, "map it"),
@@ -211,6 +221,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("warmup-random-floats", N, "random_data for a float input: random bytes contain NaN and infinities.", _WARMUP, "use zero_data or a file"),
     ("label-file-missing", E, "A label file is not there.", _SEEN, "label_filename is a path below the model's folder"),
     ("label-count", W, "A label file has another number of lines than the output has elements.", "core/src/label_provider.cc", "one line for every class"),
+    ("label-line-end", W, "A label file has the line ends of Windows. Triton ends a line at the line feed only, so every label is served with a carriage return at its end.", f"{_SEEN}; core/src/label_provider.cc", "save it with line feeds only"),
     ("label-line-empty", W, "A label file has an empty line, which is a label like any other.", "core/src/label_provider.cc", "remove the line"),
 )  # fmt: skip
 

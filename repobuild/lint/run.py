@@ -24,7 +24,7 @@ from repobuild.lint.onnx_checks import check_external, check_release
 from repobuild.lint.onnx_file import OnnxInterface
 from repobuild.lint.onnx_read import TYPES, read_onnx
 from repobuild.lint.onnx_rules import check_graph
-from repobuild.lint.python_model import PythonModel, read_python
+from repobuild.lint.python_model import PythonModel, check_path, read_python
 from repobuild.lint.torch_model import check_torch_file, check_torch_names
 from repobuild.lint.versions import check_folders, check_stray_configs, check_versions, model_file, sound_file
 from repobuild.lint.warmup import check_warmup
@@ -199,6 +199,8 @@ class _Run:
         check_labels(model, view, findings)
         inputs = {i.name: i for i in member.config.input} if member.inputs_known else {}
         check_warmup(model, view, inputs, findings, batch_known=member.batch_known)
+        if backend == "python":
+            check_path(model, view, findings)
         if backend == "onnxruntime":
             self._onnx(model, view)
         elif backend == "pytorch":

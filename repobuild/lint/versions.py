@@ -8,6 +8,7 @@ from repobuild.lint.files import Entry, read_start
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import (
     CONFIG_FILE,
+    LARGEST_VERSION,
     NOT_VERSIONS,
     Model,
     View,
@@ -24,7 +25,11 @@ _ENDINGS = {
     "openvino": (".xml",),
 }
 """File endings by which a misnamed model file is known."""
-_NUMBER_PREFIX = re.compile(r"\s*[+-]?[0-9]+")
+_NUMBER_PREFIX = re.compile(r"(?!0.)\s*[+-]?0*([0-9]+)", re.DOTALL)
+"""What ``std::stoll`` reads of a folder's name; Triton skips names with a leading zero before that."""
+_WITH_CAPABILITIES = ("onnxruntime", "tensorrt", "pytorch", "tensorflow")
+"""Backends that take the model file by compute capability (backend's ``BackendModelInstance``)."""
+_WITHOUT_CAPABILITIES = ("python", "ensemble", "openvino")
 _CAPABILITY = re.compile(r"[1-9][0-9]?\.[0-9]")
 
 
@@ -36,12 +41,26 @@ def check_folders(model: Model, findings: Findings) -> None:
     for child in loose:
         if child in model.versions.values() or child.name.startswith("."):
             continue
-        if re.fullmatch(r"0[0-9]+", child.name):
+        if _beyond(child.name):
+            findings.add(
+                "version-number-large",
+                f"Triton dies of folder '{child.name}', a number beyond {LARGEST_VERSION}",
+                child.relative,
+            )
+        elif re.fullmatch(r"0[0-9]+", child.name):
             findings.add("version-leading-zero", f"version folder '{child.name}' is ignored", child.relative)
         elif not _NUMBER_PREFIX.match(child.name) and any(
             e.name in wanted for e in model.tree.children(child)
         ):
             findings.add("version-not-number", f"folder '{child.name}' is ignored", child.relative)
+
+
+def _beyond(name: str) -> bool:
+    """Whether a folder's name begins with a number that 64 bits do not hold."""
+    found = _NUMBER_PREFIX.match(name)
+    return found is not None and (
+        len(found[1]) > 19 or not -LARGEST_VERSION - 1 <= int(found[0]) <= LARGEST_VERSION
+    )
 
 
 def check_stray_configs(model: Model, findings: Findings) -> None:
@@ -93,7 +112,7 @@ def _check_prefixes(model: Model, view: View, findings: Findings) -> None:
     for child in model.children:
         found = _NUMBER_PREFIX.match(child.name)
         proper = child in model.versions.values() or re.fullmatch(r"0[0-9]+", child.name)
-        if child.is_folder and found and not proper:
+        if child.is_folder and found and not proper and not _beyond(child.name):
             phantoms.append((int(found[0]), child))
     selected = selected_versions({*model.versions, *(n for n, _ in phantoms)}, view.config)
     for number, folder in phantoms:
@@ -204,10 +223,13 @@ def _check_capabilities(model: Model, view: View, served: list[int], findings: F
     if not names:
         return
     on_cpu = config.instance_group and all(g.kind == type(g).KIND_CPU for g in config.instance_group)
-    if on_cpu or view.effective.backend == "python":
+    if on_cpu or view.effective.backend in _WITHOUT_CAPABILITIES:
         findings.add(
             "cc-without-gpu", "cc_model_filenames has no effect here", *view.where("cc_model_filenames")
         )
+        return
+    if view.effective.backend not in _WITH_CAPABILITIES:
+        return
     for key, name in names:
         entry = view.positions.entry(key, "cc_model_filenames")
         if not _CAPABILITY.fullmatch(key):

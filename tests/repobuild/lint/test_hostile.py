@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def test_extreme_values_are_survived(repository, told):
     )
     found = rules(told(repository({"m/config.pbtxt": text, "m/1/model.onnx": s.graph()})))
     assert found == {
+        "enum-unknown",
         "onnx-input-dims",
         "onnx-output-dims",
         "onnx-type-mismatch",
@@ -168,7 +170,10 @@ def test_names_of_any_bytes_are_printable(repository, repobuild_cli):
     assert "\x1b" not in outcome.out
     assert "\u202e" not in outcome.out
     for form in ("json", "sarif"):
-        assert repobuild_cli("lint", root, "--format", form).status == 0
+        told = repobuild_cli("lint", root, "--format", form)
+        assert told.status == 0
+        assert json.dumps(json.loads(told.out), ensure_ascii=False).encode()
+        assert r"'\\udcff\\udcfe' is a name" in told.out
 
 
 def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(repository, monkeypatch):

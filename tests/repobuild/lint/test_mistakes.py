@@ -103,6 +103,20 @@ PLAN = (
 }
 """
 )
+STATEFUL = (
+    PLAIN.replace("onnxruntime", "tensorrt")
+    + """sequence_batching { state {
+  input_name: "x" output_name: "y" data_type : TYPE_INT32 dims : 3
+  initial_state {
+    name: "s"
+    data_type: TYPE_INT32
+    dims: 3
+    data_file: "three"
+  }
+  # another
+} }
+"""
+)
 TORCH = PLAIN.replace("onnxruntime", "pytorch").replace('"x"', '"INPUT__0"').replace('"y"', '"OUTPUT__0"')
 SCRIPT = s.zipped("m/code/__torch__.py", "m/constants.pkl", "m/data.pkl")
 ENSEMBLE = """platform: "ensemble"
@@ -178,6 +192,14 @@ def same(rule, wrong, right, at=None, target=None):
     return Case(rule, wrong, right, at, target)
 
 
+def stateful(config):
+    """A TensorRT model whose state has one variable axis."""
+    return {"m/config.pbtxt": config, "m/1/model.plan": b"plan"} | {
+        "m/initial_state/two": bytes(8),
+        "m/initial_state/three": bytes(12),
+    }
+
+
 SCALAR = s.graph((("x", "FLOAT", ("batch", 2)),), (("y", "FLOAT", ("batch",)),))
 UNBATCHED = (
     PLAIN.replace("max_batch_size: 8", "max_batch_size: 0").replace("[2]", "[4, 2]").replace("[3]", "[4, 3]")
@@ -224,6 +246,28 @@ CASES = [
         'parameters { key: "intra_op_thread_count" value { string_value: "1" } }\n'
         f'parameters {{ key: "intra_op_thread_count" value {{ string_value: "2" }} }} {HERE}\n',
         'parameters { key: "intra_op_thread_count" value { string_value: "2" } }\n',
+    ),
+    *(
+        added(
+            "enum-unknown",
+            f"instance_group {{ count: 1 }}\ninstance_group {{\n  kind: {number} {HERE}\n}}\n",
+            "instance_group { count: 1 }\ninstance_group { kind: 2 }\n",
+        )
+        for number in (99, -1, 4, 2147483647)
+    ),
+    swap(
+        "enum-unknown",
+        "  data_type: TYPE_FP32\n  dims: [3]",
+        f"  data_type: 99 {HERE}\n  dims: [3]",
+        "  data_type: 0xb\n  dims: [3]",
+        base=FREE,
+        make=s.python,
+    ),
+    swap(
+        "enum-unknown",
+        "  priority_levels: 2\n",
+        f"  priority_levels: 2\n  priority_queue_policy {{\n    key: 2 value {{ timeout_action: 2 {HERE}\n  }} }}\n",
+        base=BATCHED,
     ),
     # Identity
     added("name-mismatch", f'name: "other" {HERE}\n', 'name: "m"\n'),
@@ -490,6 +534,33 @@ CASES = [
         base=PLAIN.replace("onnxruntime", "tensorrt"),
         make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"plan"},
     ),
+    *(
+        swap(rule, old, f"{new} {HERE}\n", base=STATEFUL, make=stateful)
+        for rule, old, new in (
+            ("state-initial-unfit", "dims: 3", "dims: 4"),
+            ("state-initial-unfit", "dims: 3", "dims: [1, 3]"),
+            ("state-initial-unfit", "dims: 3", "dims: -1"),
+            ("state-initial-unfit", "data_type: TYPE_INT32", "data_type: TYPE_INT64"),
+            ("state-file-short", '"three"', '"two"'),
+        )
+    ),
+    *(
+        swap(
+            "state-initial-incomplete",
+            f"{piece}\n",
+            "\n",
+            base=STATEFUL.replace("l_state {", f"l_state {{ {HERE}"),
+            make=stateful,
+        )
+        for piece in ('name: "s"', 'data_file: "three"')
+    ),
+    swap(
+        "state-initial-unfit",
+        "# another",
+        f"initial_state {{ {HERE}\nname: 't' data_type: TYPE_INT32 dims: 3 zero_data: true }}",
+        base=STATEFUL,
+        make=stateful,
+    ),
     same(
         "python-syntax-unsure",
         s.python(source=s.PYTHON + f"def broken( {HERE}\n"),
@@ -560,6 +631,21 @@ CASES = [
         base=FREE,
         make=s.python,
     ),
+    *(
+        added(
+            "runtime-missing",
+            f'runtime: "{name}" {HERE}\n',
+            f'runtime: "{right}"\n',
+            base=FREE,
+            make=s.python,
+            more={"m/1/lib/own.so": b"x", "m/own.so": b"x"},
+        )
+        for name, right in (
+            ("x/y.so", "lib/own.so"),
+            ("libtriton_onnxruntime.so", "libtriton_python.so"),
+            ("../m/own.so", "own.so"),
+        )
+    ),
     # Versions
     same("version-none", {"m/config.pbtxt": PLAIN}, s.onnx(), ("m/config.pbtxt", 1)),
     added(
@@ -586,6 +672,15 @@ CASES = [
     ),
     same("version-number-prefix", s.onnx() | {"m/2_new/model.onnx": s.graph()}, s.onnx(), "m/2_new"),
     same("version-not-number", s.onnx() | {"m/1_old/model.onnx": s.graph()}, s.onnx(), "m/1_old"),
+    *(
+        same("version-number-large", s.onnx() | {f"m/{name}/a": "x"}, s.onnx() | right, f"m/{name}")
+        for name, right in (
+            ("99999999999999999999", {"m/0_99999999999999999999/a": "x"}),
+            ("9223372036854775808", {"m/9223372036854775807/model.onnx": s.graph()}),
+            ("9223372036854775808_old", {}),
+            ("9" * 200, {}),
+        )
+    ),
     added(
         "metric-tag-name",
         f'metric_tags {{ key: "my-team" value: "a" }} {HERE}\n',
@@ -595,6 +690,29 @@ CASES = [
         "agents-empty",
         f"model_repository_agents {{ }} {HERE}\n",
         'model_repository_agents { agents { name: "checksum" } }\n',
+    ),
+    *(
+        swap("config-unreadable", old, f"{new} {HERE}\n", right, base=FREE, make=s.python)
+        for old, new, right in (
+            ("dims: [2]", "dims: [ +2 ]", "dims: [ - # any\n 1 ]"),
+            ("max_batch_size: 8", "max_batch_size: 0b1", "max_batch_size: 010"),
+            (
+                "max_batch_size: 8",
+                "max_batch_size: 1_0",
+                "max_batch_size: 0x10 response_cache { enable: 0x1 }",
+            ),
+            ("TYPE_FP32\n  dims: [2]", "TYPE_FP32 optional: 0b1 dims: [2]", "013 optional: 01 dims: [2]"),
+            ('"x"', '"\\q"', '"\\ud83d\\ude00 \\303\\251 \\?"'),
+        )
+    ),
+    *(
+        swap("config-not-text", '"x"', f'"{escape}" {HERE}', base=FREE, make=s.python)
+        for escape in ("\\377", "\\ud800", "\\xff")
+    ),
+    same(
+        "tensor-dim-invalid",
+        s.python(FREE.replace('"x"', "'\\ud83d\\ude00'").replace("[2]", f"[ - # one\n1, -\n2 {HERE}\n]")),
+        s.python(FREE.replace('"x"', '"\\U00110000"')),
     ),
     swap("config-character", "max_batch_size: 8", f"max_batch_size:\xa08 {HERE}"),
     added("config-character", f"{HERE} \x00\n", "# \xa0 \x1b in a comment\n"),
@@ -766,6 +884,15 @@ CASES = [
         {"m/1/model.onnx": s.graph()},
         "m",
     ),
+    *(
+        same(
+            "onnx-auto-batch",
+            s.onnx(ONNX_FREE + f"max_batch_size: 0 {HERE}\n", named),
+            s.onnx(ONNX_FREE, named),
+        )
+        for word in ("N", "batch_size", "Samples")
+        for named in (s.graph((("x", "FLOAT", (word, 2)),), (("y", "FLOAT", (word, 3)),)),)
+    ),
     same(
         "onnx-auto-batch-impossible",
         s.onnx(ONNX_FREE + f"max_batch_size: 8 {HERE}\n", FIXED),
@@ -804,6 +931,17 @@ CASES = [
         f'cc_model_filenames {{ key: "8.6" value: "model.onnx" }} {HERE}\ninstance_group {{ kind: KIND_CPU }}\n',
         "instance_group { kind: KIND_CPU }\n",
     ),
+    added(
+        "cc-without-gpu",
+        f'cc_model_filenames {{ key: "8.6" value: "none.onnx" }} {HERE}\ninstance_group {{ kind: KIND_CPU }}\n',
+        "instance_group { kind: KIND_CPU }\n",
+    ),
+    added(
+        "cc-without-gpu",
+        f'cc_model_filenames {{ key: "any" value: "none.py" }} {HERE}\n',
+        base=FREE,
+        make=s.python,
+    ),
     # PyTorch
     same("torch-not-archive", torch(file=b"\x80\x02pickled"), torch(), "m/1/model.pt"),
     same("torch-not-archive", torch(file=SCRIPT[:-30]), torch(), "m/1/model.pt"),
@@ -841,6 +979,21 @@ CASES = [
         "python-execute-arguments",
         s.python(source=s.PYTHON.replace("(self, requests):", f"(self): {HERE}")),
         s.python(source=s.PYTHON.replace("(self, requests):", "(self, requests, more=None):")),
+    ),
+    *(
+        same(
+            rule,
+            s.python(source=f"{s.PYTHON}\n    def {rule.split('-')[1]}{wrong}: {HERE}\n        pass\n"),
+            s.python(source=f"{s.PYTHON}\n    def {rule.split('-')[1]}{right}:\n        pass\n"),
+        )
+        for rule, wrong, right in (
+            ("python-initialize-arguments", "(self)", "(self, args)"),
+            ("python-initialize-arguments", "()", "(*args)"),
+            ("python-initialize-arguments", "(self, args, more)", "(self, args, more=None)"),
+            ("python-initialize-arguments", "(self, args, *, more)", "(self, args, *, more=None, **others)"),
+            ("python-finalize-arguments", "(self, args)", "(self)"),
+            ("python-finalize-arguments", "()", "(self, args=None)"),
+        )
     ),
     same("python-tensors-missing", s.python('backend: "python"\n'), s.python(), ("m/config.pbtxt", 1)),
     # Ensembles
@@ -921,6 +1074,28 @@ CASES = [
         'model_name: "b"\n    model_version: 1',
         base=ENSEMBLE,
         make=ensemble,
+    ),
+    *(
+        swap(
+            "ensemble-version-missing",
+            'model_name: "b"\n    model_version: -1',
+            f'model_name: "b"\n    model_version: {number} {HERE}',
+            base=ENSEMBLE,
+            make=ensemble,
+        )
+        for number in (0, -2, -9223372036854775808)
+    ),
+    same(
+        "ensemble-version-missing",
+        ensemble(
+            ENSEMBLE.replace(
+                '  step {\n    model_name: "b"\n    model_version: -1',
+                f'  step {{ {HERE}\n    model_name: "b"',
+            )
+        ),
+        ensemble(ENSEMBLE.replace('"b"\n    model_version: -1', '"b"'))
+        | {"b/0/model.py": s.PYTHON, "b/1/model.py": s.PYTHON}
+        | {"b/config.pbtxt": MEMBER + "version_policy { all { } }\n"},
     ),
     swap(
         "ensemble-member-output",
@@ -1093,6 +1268,13 @@ CASES = [
         labelled(LABELLED.replace('"labels.txt"', f'"labels.txt" {HERE}\n'), "a\nb\n"),
         labelled(),
     ),
+    same(
+        "label-line-end",
+        labelled(labels="a\r\nb\r\nc\r\n"),
+        labelled(labels="a\rb\nb\nc"),
+        ("m/labels.txt", 1),
+    ),
+    same("label-line-end", labelled(labels="a\nb\nc\r"), labelled(labels="a\nb\nc"), ("m/labels.txt", 3)),
     same("label-line-empty", labelled(labels="a\n\nc\n"), labelled(), ("m/labels.txt", 2)),
     # Layout
     same("file-empty", s.onnx() | {"m/notes.txt": b""}, s.onnx() | {"m/notes.txt": b"x"}, "m/notes.txt"),
@@ -1129,3 +1311,15 @@ def test_a_planted_mistake_is_found_where_it_stands(repository, told, case):
 def test_the_right_counterpart_is_silent(repository, told, case):
     """Nothing at all is said about what is right."""
     assert told(repository(case.right), case.target) == []
+
+
+@pytest.mark.parametrize("name", ["my model", "a;b", "it's", "a(1)", "$HOME"])
+def test_a_python_model_that_bash_cannot_name_is_an_error(repository, told, name):
+    """Its folder or file is an odd name for every model, and the end of a python model."""
+    wrong = s.python(name=name)
+    assert told(repository(wrong)) == [("name-unsafe", name, None), ("python-path-shell", name, None)]
+    assert told(repository(s.onnx(name=name), "other")) == [("name-unsafe", name, None)]
+    file = s.python(FREE + f'default_model_filename: "{name}" {HERE}\n') | {f"m/1/{name}": s.PYTHON}
+    line = s.places(file)[0]
+    found = [("name-unsafe", f"m/1/{name}", None), ("python-path-shell", *line)]
+    assert told(repository(file, "file")) == found

@@ -129,7 +129,9 @@ sequence_batching {
   ]
   state [
     { input_name: "s_in" output_name: "s_out" data_type: TYPE_FP32 dims: 4
-      initial_state { name: "zeros" data_type: TYPE_FP32 dims: 4 data_file: "zeros" } }
+      initial_state { name: "zeros" data_type: TYPE_FP32 dims: 4 data_file: "zeros" } },
+    { input_name: "t_in" output_name: "t_out" data_type: TYPE_FP32 dims: -1
+      initial_state { name: "none" data_type: TYPE_FP32 dims: 2 zero_data: true } }
   ]
 }
 """
@@ -172,8 +174,11 @@ GRAPHS = {
     "strings": s.graph((("text", "STRING", ("batch", 1)),), (("y", "INT64", ("batch", 1)),)),
     "ragged": s.graph((("x", "FLOAT", ("n",)), ("index", "FLOAT", ("b",))), (("y", "FLOAT", ("b", 1)),)),
     "sequence": s.graph(
-        tuple((n, "FLOAT", ("batch", w)) for n, w in (("x", 1), ("START", 1), ("READY", 1), ("s_in", 4))),
-        (("y", "FLOAT", ("batch", 1)), ("s_out", "FLOAT", ("batch", 4))),
+        tuple(
+            (n, "FLOAT", ("batch", w))
+            for n, w in (("x", 1), ("START", 1), ("READY", 1), ("s_in", 4), ("t_in", 2))
+        ),
+        tuple((n, "FLOAT", ("batch", w)) for n, w in (("y", 1), ("s_out", 4), ("t_out", 2))),
     ),
     "scalar": s.graph((("x", "FLOAT", ("batch",)),), (("y", "FLOAT", ("batch",)),)),
     "open": s.graph((("x", "FLOAT", ("batch", "width")),), (("y", "FLOAT", ("batch", 3)),)),
