@@ -221,7 +221,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("warmup-random-floats", N, "random_data for a float input: random bytes contain NaN and infinities.", _WARMUP, "use zero_data or a file"),
     ("label-file-missing", E, "A label file is not there.", _SEEN, "label_filename is a path below the model's folder"),
     ("label-count", W, "A label file has another number of lines than the output has elements.", "core/src/label_provider.cc", "one line for every class"),
-    ("label-line-end", W, "A label file has the line ends of Windows. Triton ends a line at the line feed only, so every label is served with a carriage return at its end.", f"{_SEEN}; core/src/label_provider.cc", "save it with line feeds only"),
+    ("label-line-end", W, "A label file has the line ends of Windows. Triton ends a line at the line feed only, so every label is served with a carriage return at its end.", "core/src/label_provider.cc", "save it with line feeds only"),
     ("label-line-empty", W, "A label file has an empty line, which is a label like any other.", "core/src/label_provider.cc", "remove the line"),
 )  # fmt: skip
 
