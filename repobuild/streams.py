@@ -6,6 +6,7 @@ import contextlib
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,19 +41,18 @@ class Told:
             raise TypeError("standard output takes text")
         if not text:
             return 0  # click probes streams so, and ignores what that raises
-        try:
+        with self._telling():
             return self._stream.write(text)
-        except BrokenPipeError:
-            self._give_up()
-            raise OutputClosed from None
-        except OSError as problem:
-            self._give_up()
-            raise _failed(problem) from problem
 
     def flush(self) -> None:
         """Flush, raising as :meth:`write` does."""
-        try:
+        with self._telling():
             self._stream.flush()
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
         except BrokenPipeError:
             self._give_up()
             raise OutputClosed from None
