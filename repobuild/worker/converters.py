@@ -6,7 +6,7 @@ Each covers what skl2onnx leaves out and hands everything else to skl2onnx's own
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from repobuild.worker.missing_text import EMPTY
@@ -115,7 +115,7 @@ def _ordinal_encoder(theirs: Converter) -> Converter:
 
         step = operator.raw_operator
         textual = all(isinstance(i.type, StringTensorType) for i in operator.inputs)
-        if not textual or getattr(step, "_infrequent_enabled", False) or not _codes_missing(step):
+        if not textual or not _codes_missing(step):
             theirs(scope, operator, container)
             return
         _encode_texts(scope, operator, container)
@@ -131,26 +131,13 @@ def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
     import numpy as np
     from onnx import TensorProto
     from skl2onnx.common._apply_operation import apply_cast, apply_concat, apply_reshape
-    from skl2onnx.operator_converters.common import concatenate_variables
 
     step = operator.raw_operator
-    rows = (
-        concatenate_variables(scope, operator.inputs, container)
-        if len(operator.inputs) > 1
-        else operator.inputs[0].full_name
-    )
     unknown = -1.0 if step.handle_unknown == "error" else float(step.unknown_value)
     encoded = []
-    for index, (categories, missing) in enumerate(zip(step.categories_, _missing_places(step), strict=True)):
-        codes = np.arange(len(categories), dtype=np.float32)
-        if missing is not None:
-            codes[missing] = step.encoded_missing_value
-        place = scope.get_unique_variable_name("column")
-        container.add_initializer(place, TensorProto.INT64, [1], [index])
-        column, coded, column_out = (
-            scope.get_unique_variable_name(n) for n in ("column_of_text", "codes", "codes_of_column")
-        )
-        container.add_node("ArrayFeatureExtractor", [rows, place], column, op_domain="ai.onnx.ml")
+    columns = _columns_of_text(scope, operator, container)
+    for column, categories, codes in zip(columns, step.categories_, _codes(step), strict=True):
+        coded, reshaped = (scope.get_unique_variable_name(n) for n in ("codes", "codes_of_column"))
         container.add_node(
             "LabelEncoder",
             column,
@@ -161,8 +148,8 @@ def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
             values_floats=codes,
             default_float=unknown,
         )
-        apply_reshape(scope, coded, column_out, container, desired_shape=(-1, 1))
-        encoded.append(column_out)
+        apply_reshape(scope, coded, reshaped, container, desired_shape=(-1, 1))
+        encoded.append(reshaped)
     joined = scope.get_unique_variable_name("joined")
     apply_concat(scope, encoded, joined, container, axis=1)
     whole = not np.issubdtype(step.dtype, np.floating)
@@ -175,10 +162,41 @@ def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
     )
 
 
-def _missing_places(step: Any) -> list[int | None]:
-    """By column the place of missing text among the categories, which is the last one."""
-    places: dict[int, int] = getattr(step, "_missing_indices", {})
-    return [places.get(i) for i in range(len(step.categories_))]
+def _columns_of_text(scope: Any, operator: Any, container: Any) -> Iterator[str]:
+    """The columns of all inputs in order, each a variable of its own."""
+    from onnx import TensorProto
+
+    for taken in operator.inputs:
+        width = taken.get_second_dimension()
+        if width == 1:
+            yield taken.full_name
+            continue
+        for index in range(width):
+            place, column = (scope.get_unique_variable_name(n) for n in ("place", "column_of_text"))
+            container.add_initializer(place, TensorProto.INT64, [1], [index])
+            container.add_node(
+                "ArrayFeatureExtractor", [taken.full_name, place], column, op_domain="ai.onnx.ml"
+            )
+            yield column
+
+
+def _codes(step: Any) -> Iterator[Any]:
+    """By column the code of every category, float32, in the order of ``categories_``.
+
+    Infrequent categories share one code (``_default_to_infrequent_mappings``, without missing text), and
+    missing text has its own.
+    """
+    import numpy as np
+
+    missing = getattr(step, "_missing_indices", {})
+    shared = getattr(step, "_default_to_infrequent_mappings", None) or [None] * len(step.categories_)
+    for index, (categories, mapping) in enumerate(zip(step.categories_, shared, strict=True)):
+        codes = np.arange(len(categories), dtype=np.float32)
+        if mapping is not None:
+            codes[: len(mapping)] = mapping
+        if index in missing:
+            codes[missing[index]] = step.encoded_missing_value
+        yield codes
 
 
 def _floats(scope: Any, operator: Any, container: Any) -> tuple[Any, Any]:

@@ -40,6 +40,8 @@ def serve(folder, rows):
     number = np.float64 if kinds["num"] == "tensor(double)" else np.float32
     texts = np.array([t if isinstance(t, str) else "" for t in rows.c], dtype=object).reshape(-1, 1)
     feed = {"num": rows.num.to_numpy(number).reshape(-1, 1), "c": texts}
+    if "d" in kinds:
+        feed["d"] = rows.d.to_numpy(object).reshape(-1, 1)
     return dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
 
 
@@ -73,6 +75,27 @@ def test_the_usual_ordinal_encoder_before_a_histogram_booster_is_served(unknown,
     model = fitted(encoder, rows, HistGradientBoostingClassifier(max_iter=5))
     repobuild.convert(model, samples=rows, repository=tmp_path, name="m")
     fresh = rows.assign(c=np.resize(np.array(["x", "unheard of", np.nan], dtype=object), COUNT))
+    np.testing.assert_allclose(serve(tmp_path, fresh)["probabilities"], model.predict_proba(fresh), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+@pytest.mark.parametrize("most", [None, 3])
+def test_several_columns_with_and_without_missing_text_share_one_encoder(most, dtype, tmp_path):
+    rows = frame(np.nan).assign(d=np.resize(["p", "q", "q", "r", "q", "p", "s"], COUNT).astype(object))
+    encoder = OrdinalEncoder(
+        handle_unknown="use_encoded_value",
+        unknown_value=-1,
+        encoded_missing_value=-2,
+        max_categories=most,
+        dtype=dtype,
+    )
+    columns = make_column_transformer((encoder, ["c", "d"]), remainder="passthrough")
+    model = make_pipeline(columns, LogisticRegression()).fit(rows, TARGET)
+    repobuild.convert(model, samples=rows, repository=tmp_path, name="m")
+    fresh = rows.assign(
+        c=np.resize(np.array(["x", "unheard of", np.nan, "y"], dtype=object), COUNT),
+        d=np.resize(np.array(["s", "p", "unheard of"], dtype=object), COUNT),
+    )
     np.testing.assert_allclose(serve(tmp_path, fresh)["probabilities"], model.predict_proba(fresh), atol=1e-6)
 
 
