@@ -123,6 +123,70 @@ def _ordinal_encoder(theirs: Converter) -> Converter:
     return convert
 
 
+def _one_hot_encoder(theirs: Converter) -> Converter:
+    """Unknown text counts as infrequent where ``handle_unknown`` says so; skl2onnx lets the graph fail."""
+
+    def convert(scope: Any, operator: Any, container: Any) -> None:
+        from skl2onnx.common.data_types import StringTensorType
+
+        step = operator.raw_operator
+        textual = all(isinstance(i.type, StringTensorType) for i in operator.inputs)
+        lenient = step.handle_unknown in ("infrequent_if_exist", "warn")
+        grouped = step.handle_unknown == "ignore" and getattr(step, "_infrequent_enabled", False)
+        if textual and (lenient or grouped):
+            _one_hot_texts(scope, operator, container, grouping=lenient)
+        else:
+            theirs(scope, operator, container)
+
+    return convert
+
+
+def _one_hot_texts(scope: Any, operator: Any, container: Any, *, grouping: bool) -> None:
+    """One column of the answer for every code that is not dropped: whether the text has it.
+
+    With ``grouping``, unknown text counts as infrequent where a column has infrequent categories.
+    """
+    import numpy as np
+    from onnx import TensorProto
+    from skl2onnx.common._apply_operation import apply_cast, apply_concat, apply_reshape
+
+    step = operator.raw_operator
+    count = len(step.categories_)
+    shared = getattr(step, "_default_to_infrequent_mappings", None) or [None] * count
+    dropped = getattr(step, "_drop_idx_after_grouping", None)
+    dropped = [None] * count if dropped is None else dropped
+    columns = _columns_of_text(scope, operator, container)
+    parts = []
+    for column, categories, mapping, drop in zip(columns, step.categories_, shared, dropped, strict=True):
+        codes = np.arange(len(categories)) if mapping is None else np.asarray(mapping)
+        kept = [code for code in range(int(codes.max()) + 1) if code != drop]
+        unknown = int(codes.max()) if grouping and mapping is not None else -1
+        coded, reshaped, known, equal = (
+            scope.get_unique_variable_name(n) for n in ("codes", "codes_of_column", "kept_codes", "is_code")
+        )
+        container.add_node(
+            "LabelEncoder",
+            column,
+            coded,
+            op_domain="ai.onnx.ml",
+            op_version=2,
+            keys_strings=[str(c).encode() for c in categories],
+            values_int64s=codes.astype(np.int64),
+            default_int64=unknown,
+        )
+        apply_reshape(scope, coded, reshaped, container, desired_shape=(-1, 1))
+        container.add_initializer(known, TensorProto.INT64, [1, len(kept)], kept)
+        container.add_node("Equal", [reshaped, known], equal, op_version=11)
+        parts.append(equal)
+    hot = []
+    to = TensorProto.INT64 if np.issubdtype(step.dtype, np.signedinteger) else TensorProto.FLOAT
+    for part in parts:
+        cast = scope.get_unique_variable_name("one_hot")
+        apply_cast(scope, part, cast, container, to=to)
+        hot.append(cast)
+    apply_concat(scope, hot, operator.output_full_names[0], container, axis=1)
+
+
 def _codes_missing(step: Any) -> bool:
     return any(values.tolist()[-1:] == [EMPTY] for values in step.categories_)
 
@@ -223,5 +287,6 @@ def _floats(scope: Any, operator: Any, container: Any) -> tuple[Any, Any]:
 _WRAPPERS: dict[str, Callable[[Converter], Converter]] = {
     "SklearnMaxAbsScaler": _max_abs_scaler,
     "SklearnNormalizer": _normalizer,
+    "SklearnOneHotEncoder": _one_hot_encoder,
     "SklearnOrdinalEncoder": _ordinal_encoder,
 }

@@ -128,6 +128,34 @@ def test_missing_text_beside_an_empty_category_is_refused_since_the_wire_cannot_
     assert refused.value.code == "check-failed"
 
 
+RARE = {"min_frequency": 30}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**RARE, "handle_unknown": "infrequent_if_exist"},
+        {**RARE, "handle_unknown": "ignore", "drop": "first"},
+        {"max_categories": 2, "handle_unknown": "infrequent_if_exist", "drop": "first", "dtype": np.int64},
+        {"handle_unknown": "infrequent_if_exist"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("missing", [True, False])
+def test_infrequent_and_unknown_categories_are_grouped_as_the_encoder_groups_them(options, missing, tmp_path):
+    rows = frame(np.nan) if missing else frame("x")
+    rows = rows.assign(d=np.resize(["p", "q", "q", "p", "q", "p", "rare"], COUNT).astype(object))
+    columns = make_column_transformer((OneHotEncoder(**options), ["c", "d"]), remainder="passthrough")
+    model = make_pipeline(columns, LogisticRegression()).fit(rows, TARGET)
+    repobuild.convert(model, samples=rows, repository=tmp_path, name="m")
+    unknown = ["x", "unheard of", np.nan if missing else "y"]
+    fresh = rows.assign(
+        c=np.resize(np.array(unknown, dtype=object), COUNT),
+        d=np.resize(np.array(["rare", "p", "unheard of", "q"], dtype=object), COUNT),
+    )
+    np.testing.assert_allclose(serve(tmp_path, fresh)["probabilities"], model.predict_proba(fresh), atol=1e-6)
+
+
 DOCUMENTS = [
     "a cat sat on the mat",
     "no dog barks",
