@@ -142,6 +142,7 @@ RARE = {"min_frequency": 30}
     ids=str,
 )
 @pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
 def test_infrequent_and_unknown_categories_are_grouped_as_the_encoder_groups_them(options, missing, tmp_path):
     rows = frame(np.nan) if missing else frame("x")
     rows = rows.assign(d=np.resize(["p", "q", "q", "p", "q", "p", "rare"], COUNT).astype(object))
