@@ -61,7 +61,7 @@ class Outcome:
 
     version: int
     changed: bool
-    new_version: bool = True
+    new_version: bool
 
     def in_words(self) -> str:
         """What was done, on one line."""

@@ -263,6 +263,7 @@ def as_markdown() -> str:
         "and loaded where lint has none. A missing execute method is the exception: such a model loads, and every request",
         "fails. Rules for ONNX graphs follow the source of the ONNX Runtime backend, and agree with the bundled server",
         "on random configurations. Rules for TensorRT and TorchScript follow the backends' source and were not run.",
+        "So do those whose last column names a source and no Triton that it was seen on, such as the `state-` rules.",
         "",
         "| rule | severity | meaning | what to do | from |",
         "| --- | --- | --- | --- | --- |",

@@ -11,6 +11,7 @@ FORMS: dict[str, Callable[[Sequence[str]], str]] = {
     "letters beyond ASCII": lambda words: " ".join(f"{w}é É{w}" for w in words) + " 日本語",
     "combining marks": lambda words: " ".join(f"{w}\u0301" for w in words),
     "digits and underscores": lambda words: " ".join(f"{w}_1 {w}2 3" for w in words),
+    "stop words": lambda words: "the " + " the ".join(words),
     "one-letter words": lambda words: " a ".join(words) + " b",
 }
 """Makes each form from the words of a sample."""

@@ -50,6 +50,7 @@ def to_onnx(
     from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
     install()
+    _refuse_stop_words(estimator)
     try:
         with missing_as_empty(step for _, step in steps_of(estimator)):
             model = _convert(estimator, feed, floats, opset, answers)
@@ -127,6 +128,24 @@ def _children(estimator: Any) -> Iterator[tuple[str, Any]]:
             yield name, getattr(estimator, name)
     for index, fold in enumerate(getattr(estimator, "calibrated_classifiers_", None) or ()):
         yield f"calibrated_{index}", fold.estimator
+
+
+def _refuse_stop_words(estimator: Any) -> None:
+    """ONNX cannot take words out of the middle of a text, which n-grams would have to reach over."""
+    for path, step in steps_of(estimator):
+        longest = getattr(step, "ngram_range", (1, 1))[1]
+        if getattr(step, "stop_words", None) and getattr(step, "analyzer", None) == "word" and longest > 1:
+            raise ConversionFailed(
+                "no-converter",
+                "ONNX cannot leave stop words out between the words of n-grams: the model is not supported",
+                evidence(
+                    [
+                        f"step '{path or class_name(step)}' is a {type(step).__name__} with stop_words and"
+                        f" ngram_range {step.ngram_range}"
+                    ]
+                ),
+                "train it with ngram_range=(1, 1), or without stop_words",
+            )
 
 
 def _functions(estimator: Any) -> list[str]:

@@ -231,7 +231,7 @@ def test_versions_count_up_and_equal_content_keeps_its_version(tmp_path, tree):
     assert (again.version, again.changed) == (1, False)
     assert tree(repository) == before
     assert build(repository, 2, "b").version == 2
-    assert build(repository, 3, "b", delay=5) == commit_module.Outcome(2, changed=True)
+    assert build(repository, 3, "b", delay=5) == commit_module.Outcome(2, changed=True, new_version=False)
     assert served(repository) == ("b", 5)
     assert sorted(p.name for p in (repository / "m").iterdir()) == [
         "1",
@@ -355,7 +355,7 @@ def test_a_warm_up_file_that_was_removed_comes_back(tmp_path):
     build(repository, 1, "a")
     [file] = (repository / "m" / "warmup").iterdir()
     file.unlink()
-    assert build(repository, 2, "a") == commit_module.Outcome(1, changed=True)
+    assert build(repository, 2, "a") == commit_module.Outcome(1, changed=True, new_version=False)
     assert served(repository) == ("a", 0)
 
 

@@ -195,6 +195,14 @@ def test_words_of_any_language_are_found_as_scikit_learn_finds_them(options, tmp
     assert not [n for n in report.notes if "answered otherwise" in n]
 
 
+def test_stop_words_between_the_words_of_n_grams_are_refused(tmp_path):
+    model = CountVectorizer(ngram_range=(1, 2), stop_words=["the", "no"]).fit(DOCUMENTS)
+    with pytest.raises(RepobuildError) as refused:
+        repobuild.convert(model, samples=["cat barks", "mat sat"] * 4, repository=tmp_path, name="m")
+    assert refused.value.code == "no-converter"
+    assert "stop words" in refused.value.message
+
+
 def test_a_form_of_text_that_the_graph_answers_otherwise_is_told(tmp_path):
     model = CountVectorizer(analyzer="char").fit(DOCUMENTS)
     report = repobuild.convert(model, samples=DOCUMENTS, repository=tmp_path, name="m")
