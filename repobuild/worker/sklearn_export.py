@@ -139,10 +139,7 @@ def _refuse_stop_words(estimator: Any) -> None:
                 "no-converter",
                 "ONNX cannot leave stop words out between the words of n-grams: the model is not supported",
                 evidence(
-                    [
-                        f"step '{path or class_name(step)}' is a {type(step).__name__} with stop_words and"
-                        f" ngram_range {step.ngram_range}"
-                    ]
+                    [f"step '{path or class_name(step)}' has stop_words and ngram_range {step.ngram_range}"]
                 ),
                 "train it with ngram_range=(1, 1), or without stop_words",
             )
