@@ -28,12 +28,14 @@ class Tree:
     """One tree of the trained model, nodes in its own numbering.
 
     Attributes:
+        features: ``[nodes]`` int64: the column that a node looks at.
         thresholds: ``[nodes]`` float64; a row goes left when its value is not above.
         leaves: ``[nodes]`` booleans.
         missing_left: ``[nodes]`` booleans: a missing value goes left.
         wide: Whether it compares in float64; else rows are rounded to float32 first.
     """
 
+    features: Array
     thresholds: Array
     leaves: Array
     missing_left: Array
@@ -55,10 +57,11 @@ def fit_trees(model: ModelProto, trees: Sequence[Tree], wide_nodes: frozenset[st
     for tree in trees:
         known.setdefault(len(tree.leaves), []).append(tree)
     left_wide: set[str] = set()
+    used: set[int] = set()
     for node in model.graph.node:
         if node.op_type not in TREES:
             continue
-        matched = _match(node, known)
+        matched = _match(node, known, used)
         if matched is None:
             continue
         name = node.output[-1]
@@ -71,8 +74,12 @@ def fit_trees(model: ModelProto, trees: Sequence[Tree], wide_nodes: frozenset[st
     return frozenset(left_wide)
 
 
-def _match(node: NodeProto, known: dict[int, list[Tree]]) -> list[tuple[Tree, Array]] | None:
-    """For each tree of the operator the trained tree, and the trained node behind each of its nodes."""
+def _match(node: NodeProto, known: dict[int, list[Tree]], used: set[int]) -> list[tuple[Tree, Array]] | None:
+    """For each tree of the operator the trained tree, and the trained node behind each of its nodes.
+
+    Trees that split alike may still send missing values different ways, and the operator does not say which.
+    Exporters keep the order of trees, so of those that split alike the first that is not used yet is taken.
+    """
     import numpy as np
 
     attributes = {a.name: a for a in node.attribute}
@@ -80,6 +87,7 @@ def _match(node: NodeProto, known: dict[int, list[Tree]]) -> list[tuple[Tree, Ar
         return None
     numbers = np.array(attributes["nodes_treeids"].ints)
     ids = np.array(attributes["nodes_nodeids"].ints)
+    features = np.array(attributes["nodes_featureids"].ints)
     values = np.array(attributes["nodes_values"].floats, dtype=np.float32)
     modes = np.array(list(attributes["nodes_modes"].strings))
     if not np.isin(modes, (LESS_OR_EQUAL, LEAF)).all():
@@ -87,21 +95,25 @@ def _match(node: NodeProto, known: dict[int, list[Tree]]) -> list[tuple[Tree, Ar
     starts = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]])
     matched = []
     for part in np.split(np.arange(len(numbers)), starts[1:]):
-        found = next(
-            (t for t in known.get(len(part), ()) if _same(t, ids[part], values[part], modes[part])), None
-        )
+        have = known.get(len(part), ())
+        fresh, spent = (t for t in have if id(t) not in used), (t for t in have if id(t) in used)
+        where = ids[part], features[part], values[part], modes[part]
+        found = next((t for t in (*fresh, *spent) if _same(t, *where)), None)
         if found is None:
             return None
+        used.add(id(found))
         matched.append((found, ids[part]))
     return matched
 
 
-def _same(tree: Tree, ids: Array, values: Array, modes: Array) -> bool:
+def _same(tree: Tree, ids: Array, features: Array, values: Array, modes: Array) -> bool:
     import numpy as np
 
     if ids.max() >= len(tree.leaves) or not np.array_equal(tree.leaves[ids], modes == LEAF):
         return False
     split = ~tree.leaves[ids]
+    if not np.array_equal(tree.features[ids][split], features[split]):
+        return False
     rounded = tree.thresholds[ids][split].astype(np.float32)
     found = values[split]
     near = (

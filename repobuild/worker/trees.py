@@ -31,13 +31,15 @@ def _decision_tree(inner: Any) -> Tree:
     leaves = np.asarray(inner.children_left) < 0
     missing = getattr(inner, "missing_go_to_left", None)
     left = np.zeros(len(leaves), dtype=bool) if missing is None else np.asarray(missing).astype(bool)
-    return Tree(np.asarray(inner.threshold, dtype=np.float64), leaves, left, wide=False)
+    features = np.asarray(inner.feature, dtype=np.int64)
+    return Tree(features, np.asarray(inner.threshold, dtype=np.float64), leaves, left, wide=False)
 
 
 def _booster_tree(nodes: Any) -> Tree:
     import numpy as np
 
     return Tree(
+        np.asarray(nodes["feature_idx"], dtype=np.int64),
         np.asarray(nodes["num_threshold"], dtype=np.float64),
         np.asarray(nodes["is_leaf"]).astype(bool),
         np.asarray(nodes["missing_go_to_left"]).astype(bool),

@@ -3,6 +3,7 @@
 import numpy as np
 import onnxruntime
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neighbors import RadiusNeighborsRegressor
 from sklearn.preprocessing import MaxAbsScaler, Normalizer
 
@@ -137,3 +138,26 @@ def test_a_model_that_refuses_rows_far_from_its_own_still_gets_its_verdict(tmp_p
     with pytest.raises(RepobuildError) as refused:
         repobuild.convert(model, samples=POSITIVE, repository=tmp_path, name="m")
     assert refused.value.code != "source-failed"
+
+
+@pytest.mark.parametrize("kind", [HistGradientBoostingClassifier, RandomForestClassifier])
+def test_trees_that_split_alike_keep_their_own_ways_of_missing_values(kind, tmp_path):
+    """Thresholds of data of zeros and ones are all alike, and the ways that missing values take are not."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (2000, 8)).astype(float)
+    target = ((rows[:, 0] + rows[:, 1] * rows[:, 2] - rows[:, 3] + rng.normal(size=2000) / 2) > 0.5).astype(
+        int
+    )
+    rows[rng.random(rows.shape) < (0.1 + 0.2 * (rows > 0) * target[:, None])] = np.nan
+    count = {"max_iter": 20} if kind is HistGradientBoostingClassifier else {"n_estimators": 20}
+    model = kind(max_depth=2, random_state=0, **count).fit(rows, target)
+    repobuild.convert(model, samples=rows[:60], repository=tmp_path, name="m")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m" / "1" / "model.onnx"))
+    got = dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, {"X": rows.astype(np.float32)}),
+            strict=True,
+        )
+    )
+    np.testing.assert_allclose(got["probabilities"], model.predict_proba(rows), atol=1e-5)
