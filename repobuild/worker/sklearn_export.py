@@ -51,6 +51,7 @@ def to_onnx(
 
     install()
     _refuse_stop_words(estimator)
+    _refuse_categorical_splits(estimator)
     try:
         with missing_as_empty(step for _, step in steps_of(estimator)):
             model = _convert(estimator, feed, floats, opset, answers)
@@ -142,6 +143,20 @@ def _refuse_stop_words(estimator: Any) -> None:
                     [f"step '{path or class_name(step)}' has stop_words and ngram_range {step.ngram_range}"]
                 ),
                 "train it with ngram_range=(1, 1), or without stop_words",
+            )
+
+
+def _refuse_categorical_splits(estimator: Any) -> None:
+    """skl2onnx takes categorical splits of a histogram booster for thresholds, and mixes up its columns."""
+    for path, step in steps_of(estimator):
+        categorical = getattr(step, "is_categorical_", None)
+        if categorical is not None and any(categorical):
+            columns = ", ".join(str(i) for i, found in enumerate(categorical) if found)
+            raise ConversionFailed(
+                "no-converter",
+                "skl2onnx has no categorical features of histogram boosters: the model is not supported",
+                evidence([f"step '{path or class_name(step)}' has categorical features: columns {columns}"]),
+                "encode the categories before the booster, with an OrdinalEncoder or OneHotEncoder",
             )
 
 

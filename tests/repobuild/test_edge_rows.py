@@ -3,7 +3,11 @@
 import numpy as np
 import onnxruntime
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+)
 from sklearn.neighbors import RadiusNeighborsRegressor
 from sklearn.preprocessing import MaxAbsScaler, Normalizer
 
@@ -161,3 +165,14 @@ def test_trees_that_split_alike_keep_their_own_ways_of_missing_values(kind, tmp_
         )
     )
     np.testing.assert_allclose(got["probabilities"], model.predict_proba(rows), atol=1e-5)
+
+
+def test_categorical_features_of_a_booster_are_refused_whether_samples_reach_them_or_not(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.c_[rng.normal(size=(400, 2)), rng.integers(0, 5, 400)]
+    target = rows[:, 0] + np.isin(rows[:, 2], [1, 4])
+    model = HistGradientBoostingRegressor(max_iter=3, categorical_features=[2]).fit(rows, target)
+    with pytest.raises(RepobuildError) as refused:
+        repobuild.convert(model, samples=rows[:60], repository=tmp_path, name="m")
+    assert refused.value.code == "no-converter"
+    assert "columns 2" in refused.value.evidence[0].text
