@@ -134,7 +134,7 @@ def _at(
 def _flat(answer: Array) -> Array:
     import numpy as np
 
-    return np.asarray(answer, dtype=np.float64).reshape(len(answer), -1)
+    return np.array(answer, dtype=np.float64).reshape(len(answer), -1)  # pandas' own are read-only
 
 
 def _change(left: Array, right: Array) -> Array:

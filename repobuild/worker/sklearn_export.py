@@ -52,6 +52,7 @@ def to_onnx(
     install()
     _refuse_stop_words(estimator)
     _refuse_categorical_splits(estimator)
+    _refuse_tuned_thresholds(estimator)
     try:
         with missing_as_empty(step for _, step in steps_of(estimator)):
             model = _convert(estimator, feed, floats, opset, answers)
@@ -157,6 +158,19 @@ def _refuse_categorical_splits(estimator: Any) -> None:
                 "skl2onnx has no categorical features of histogram boosters: the model is not supported",
                 evidence([f"step '{path or class_name(step)}' has categorical features: columns {columns}"]),
                 "encode the categories before the booster, with an OrdinalEncoder or OneHotEncoder",
+            )
+
+
+def _refuse_tuned_thresholds(estimator: Any) -> None:
+    """skl2onnx hands on the labels of the classifier inside, which decides at one half."""
+    for path, step in steps_of(estimator):
+        threshold = getattr(step, "best_threshold_", None)
+        if threshold is not None:
+            raise ConversionFailed(
+                "no-converter",
+                "skl2onnx does not apply a tuned decision threshold: the model is not supported",
+                evidence([f"step '{path or class_name(step)}' decides at {float(threshold):.6g}"]),
+                "convert its estimator_, and compare the probabilities with the threshold in the client",
             )
 
 

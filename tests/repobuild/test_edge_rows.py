@@ -8,8 +8,10 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import TunedThresholdClassifierCV
 from sklearn.neighbors import RadiusNeighborsRegressor
-from sklearn.preprocessing import MaxAbsScaler, Normalizer
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer
 
 import repobuild
 from repobuild.edge_check import EdgeReference, edge_check, run_edges
@@ -176,3 +178,20 @@ def test_categorical_features_of_a_booster_are_refused_whether_samples_reach_the
         repobuild.convert(model, samples=rows[:60], repository=tmp_path, name="m")
     assert refused.value.code == "no-converter"
     assert "columns 2" in refused.value.evidence[0].text
+
+
+def test_a_tuned_threshold_is_refused_whether_samples_lie_beside_it_or_not(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 1)) * 2
+    target = (rows[:, 0] + rng.normal(size=600) > 0.4).astype(int)
+    model = TunedThresholdClassifierCV(LogisticRegression(), scoring="f1").fit(rows, target)
+    far = rows[np.abs(rows[:, 0]) > 3]
+    with pytest.raises(RepobuildError) as refused:
+        repobuild.convert(model, samples=far, repository=tmp_path, name="m")
+    assert refused.value.code == "no-converter"
+    assert "threshold" in refused.value.message
+
+
+def test_a_transformer_that_answers_with_frames_converts(tmp_path):
+    model = MinMaxScaler().set_output(transform="pandas").fit(POSITIVE)
+    assert repobuild.convert(model, samples=POSITIVE, repository=tmp_path, name="m").version == 1
