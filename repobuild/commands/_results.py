@@ -59,21 +59,19 @@ class ResultFile:
         Raises:
             InputInvalid: ``output-is-input``; nothing is written then.
         """
-        for path in inputs:
-            if self._file is None or path is None:
-                continue
-            with contextlib.suppress(OSError):
-                if not self._file.samefile(path):
-                    continue
-                given, self._file = self._given, None
-                if self._fresh is not None:
-                    self._fresh.unlink(missing_ok=True)
-                raise InputInvalid(
-                    "output-is-input",
-                    f"the {self._what} {given} is a file that the command reads",
-                    (Evidence("not overwritten", file=str(path)),),
-                    "name another file to write",
-                )
+        read = next((path for path in inputs if path is not None and self._is(path)), None)
+        if read is None:
+            return
+        self._file = None
+        if self._fresh is not None:
+            self._fresh.unlink(missing_ok=True)
+        raise output_is_input(f"the {self._what} {self._given} is a file that the command reads", read)
+
+    def _is(self, path: Path) -> bool:
+        try:
+            return self._file is not None and self._file.samefile(path)
+        except OSError:
+            return False  # one of them does not exist
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._file is None:
@@ -92,3 +90,9 @@ class ResultFile:
             if kind is None:
                 raise failure from problem
             click.echo(failure.render(), err=True)
+
+
+def output_is_input(message: str, path: Path) -> InputInvalid:
+    """The error for a file to write that is one of those that are read."""
+    evidence = (Evidence("not overwritten", file=str(path)),)
+    return InputInvalid("output-is-input", message, evidence, "name another file to write")

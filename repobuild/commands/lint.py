@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from repobuild.commands._results import ResultFile
-from repobuild.errors import Evidence, InputInvalid
+from repobuild.commands._results import ResultFile, output_is_input
+from repobuild.errors import InputInvalid
 from repobuild.lint.finding import Severity
 from repobuild.lint.rules import RULES, as_text
 
@@ -80,9 +80,4 @@ def _refuse_linted(output: Path, paths: tuple[Path, ...]) -> None:
     for path in paths:
         linted = Path(os.path.realpath(path))
         if real.is_file() and linted in (real, *real.parents):
-            raise InputInvalid(
-                "output-is-input",
-                f"{output} is a file of what is being checked",
-                (Evidence("not overwritten", file=str(output)),),
-                "name a file outside of it",
-            )
+            raise output_is_input(f"{output} is a file of what is being checked", output)

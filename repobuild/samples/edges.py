@@ -164,30 +164,30 @@ def _held(wire: DType | None, values: Array) -> _Limits:
     for dtype in (values.dtype, *((np.dtype(wire.numpy),) if wire else ())):
         info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype) if dtype.kind in "iu" else None
         if info is not None:
-            low, high = max(low, float(info.min)), min(high, float(info.max))
+            low, high = max(low, info.min), min(high, info.max)
     return low, high
 
 
 def _smallest(values: Array, limits: _Limits) -> Array | None:
-    return _one(_finite(values).min(), values, limits)
+    return _one(_finite(values).min().item(), values, limits)
 
 
 def _largest(values: Array, limits: _Limits) -> Array | None:
-    return _one(_finite(values).max(), values, limits)
+    return _one(_finite(values).max().item(), values, limits)
 
 
 def _below(values: Array, limits: _Limits) -> Array | None:
     finite = _finite(values)
-    return _one(float(finite.min()) - _reach(finite), values, limits)
+    return _one(finite.min().item() - _reach(finite), values, limits)
 
 
 def _above(values: Array, limits: _Limits) -> Array | None:
     finite = _finite(values)
-    return _one(float(finite.max()) + _reach(finite), values, limits)
+    return _one(finite.max().item() + _reach(finite), values, limits)
 
 
 def _negated(values: Array, limits: _Limits) -> Array | None:
-    return _one(-float(_finite(values)[0]), values, limits)
+    return _one(-_finite(values)[0].item(), values, limits)
 
 
 def _zero(values: Array, limits: _Limits) -> Array | None:
@@ -215,15 +215,20 @@ def _reach(finite: Array) -> float:
     """Half the range of the values, or half of the largest where all are equal, rounded as they are."""
     import numpy as np
 
-    reach = (float(finite.max()) - float(finite.min())) / 2 or float(np.abs(finite).max()) / 2 or 0.5
-    return float(np.ceil(reach)) if np.array_equal(finite, np.floor(finite)) else reach
+    low, high = finite.min().item(), finite.max().item()
+    twice = high - low or max(abs(low), abs(high)) or 1
+    if isinstance(twice, int):
+        return -(-twice // 2)
+    return float(np.ceil(twice / 2)) if np.array_equal(finite, np.floor(finite)) else twice / 2
 
 
-def _one(value: object, values: Array, limits: _Limits) -> Array | None:
-    """A value as an array of one, in the samples' type and as float32 where theirs all are; else ``None``."""
+def _one(number: float, values: Array, limits: _Limits) -> Array | None:
+    """A value as an array of one, in the samples' type and as float32 where theirs all are; else ``None``.
+
+    Whole numbers come as such, since a float does not tell those near the ends of INT64 apart.
+    """
     import numpy as np
 
-    number = float(value)  # type: ignore[arg-type]
     if not limits[0] <= number <= limits[1]:
         return None
     if values.dtype.kind == "f" and held_by_float32(values):

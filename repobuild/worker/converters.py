@@ -148,7 +148,7 @@ def _one_hot_texts(scope: Any, operator: Any, container: Any, *, grouping: bool)
     """
     import numpy as np
     from onnx import TensorProto
-    from skl2onnx.common._apply_operation import apply_cast, apply_concat, apply_reshape
+    from skl2onnx.common._apply_operation import apply_cast, apply_concat
 
     step = operator.raw_operator
     count = len(step.categories_)
@@ -156,35 +156,38 @@ def _one_hot_texts(scope: Any, operator: Any, container: Any, *, grouping: bool)
     dropped = getattr(step, "_drop_idx_after_grouping", None)
     dropped = [None] * count if dropped is None else dropped
     columns = _columns_of_text(scope, operator, container)
+    to = TensorProto.INT64 if np.issubdtype(step.dtype, np.signedinteger) else TensorProto.FLOAT
     parts = []
     for column, categories, mapping, drop in zip(columns, step.categories_, shared, dropped, strict=True):
         codes = np.arange(len(categories)) if mapping is None else np.asarray(mapping)
         kept = [code for code in range(int(codes.max()) + 1) if code != drop]
         unknown = int(codes.max()) if grouping and mapping is not None else -1
-        coded, reshaped, known, equal = (
-            scope.get_unique_variable_name(n) for n in ("codes", "codes_of_column", "kept_codes", "is_code")
-        )
-        container.add_node(
-            "LabelEncoder",
-            column,
-            coded,
-            op_domain="ai.onnx.ml",
-            op_version=2,
-            keys_strings=[str(c).encode() for c in categories],
-            values_int64s=codes.astype(np.int64),
-            default_int64=unknown,
-        )
-        apply_reshape(scope, coded, reshaped, container, desired_shape=(-1, 1))
+        looked_up = {"values_int64s": codes.astype(np.int64), "default_int64": unknown}
+        coded = _look_up(scope, container, column, categories, looked_up)
+        known, equal, hot = (scope.get_unique_variable_name(n) for n in ("kept_codes", "is_code", "one_hot"))
         container.add_initializer(known, TensorProto.INT64, [1, len(kept)], kept)
-        container.add_node("Equal", [reshaped, known], equal, op_version=11)
-        parts.append(equal)
-    hot = []
-    to = TensorProto.INT64 if np.issubdtype(step.dtype, np.signedinteger) else TensorProto.FLOAT
-    for part in parts:
-        cast = scope.get_unique_variable_name("one_hot")
-        apply_cast(scope, part, cast, container, to=to)
-        hot.append(cast)
-    apply_concat(scope, hot, operator.output_full_names[0], container, axis=1)
+        container.add_node("Equal", [coded, known], equal, op_version=11)
+        apply_cast(scope, equal, hot, container, to=to)
+        parts.append(hot)
+    apply_concat(scope, parts, operator.output_full_names[0], container, axis=1)
+
+
+def _look_up(scope: Any, container: Any, column: str, categories: Any, values: dict[str, Any]) -> str:
+    """The name of ``[rows, 1]`` codes: each text's own, or the default of ``values`` for unknown ones."""
+    from skl2onnx.common._apply_operation import apply_reshape
+
+    coded, reshaped = (scope.get_unique_variable_name(n) for n in ("codes", "codes_of_column"))
+    container.add_node(
+        "LabelEncoder",
+        column,
+        coded,
+        op_domain="ai.onnx.ml",
+        op_version=2,
+        keys_strings=[str(c).encode() for c in categories],
+        **values,
+    )
+    apply_reshape(scope, coded, reshaped, container, desired_shape=(-1, 1))
+    return str(reshaped)
 
 
 def _codes_missing(step: Any) -> bool:
@@ -194,26 +197,15 @@ def _codes_missing(step: Any) -> bool:
 def _encode_texts(scope: Any, operator: Any, container: Any) -> None:
     import numpy as np
     from onnx import TensorProto
-    from skl2onnx.common._apply_operation import apply_cast, apply_concat, apply_reshape
+    from skl2onnx.common._apply_operation import apply_cast, apply_concat
 
     step = operator.raw_operator
     unknown = -1.0 if step.handle_unknown == "error" else float(step.unknown_value)
     encoded = []
     columns = _columns_of_text(scope, operator, container)
     for column, categories, codes in zip(columns, step.categories_, _codes(step), strict=True):
-        coded, reshaped = (scope.get_unique_variable_name(n) for n in ("codes", "codes_of_column"))
-        container.add_node(
-            "LabelEncoder",
-            column,
-            coded,
-            op_domain="ai.onnx.ml",
-            op_version=2,
-            keys_strings=[str(c).encode() for c in categories],
-            values_floats=codes,
-            default_float=unknown,
-        )
-        apply_reshape(scope, coded, reshaped, container, desired_shape=(-1, 1))
-        encoded.append(reshaped)
+        looked_up = {"values_floats": codes, "default_float": unknown}
+        encoded.append(_look_up(scope, container, column, categories, looked_up))
     joined = scope.get_unique_variable_name("joined")
     apply_concat(scope, encoded, joined, container, axis=1)
     whole = not np.issubdtype(step.dtype, np.floating)

@@ -87,6 +87,16 @@ def test_columns_of_a_frame_get_their_rows_and_integers_keep_their_type():
     assert {form for form, column in made.about if column == "t"} >= set(FORMS)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8])
+def test_whole_numbers_at_the_ends_of_their_type_stay_what_they_are(dtype):
+    info = np.iinfo(dtype)
+    feed = Feed(Mode.COLUMNS, "", (FeedColumn("n", "integer", np.dtype(dtype).name),), None)
+    made = edge_rows({"n": np.array([info.min, info.max - 1, info.max], dtype=dtype)}, feed, {})
+    assert made.given["n"].dtype == dtype
+    assert {int(n) for n in made.given["n"]} >= {info.min, info.max}
+    assert "beyond" not in {kind for kind, _ in made.about}
+
+
 def test_words_of_one_piece_get_no_other_forms():
     feed = Feed(Mode.COLUMNS, "", (FeedColumn("t", "text", "object"),), None)
     made = edge_rows({"t": np.array(["red", "blue"])}, feed, {})
