@@ -19,7 +19,7 @@ demo: env
 	$(BIN)/repobuild convert recipes/risk_model --trust pickle --repository build/demo/repository
 
 test: env
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow

@@ -198,6 +198,7 @@ _KINDS = {
     "beyond": "values beyond those of the samples",
     "negated": "a sample with its signs turned",
     "zeros": "nothing but zeros",
+    "beside a threshold": "numbers 1e-4 (relative) from where the model's answer jumps",
 }
 
 

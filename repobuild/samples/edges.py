@@ -21,7 +21,7 @@ class EdgeRows:
     Attributes:
         given: The rows, in the form of the samples.
         about: For each row its kind (``missing``, ``unseen category``, ``empty text``, ``extreme``,
-            ``beyond``, ``negated``, ``zeros``, ``threshold``, or one of
+            ``beyond``, ``negated``, ``zeros``, ``threshold``, ``beside a threshold``, or one of
             :data:`repobuild.samples.texts.FORMS`) and the column, empty for all of them.
     """
 
@@ -34,20 +34,21 @@ def edge_rows(given: Batch, feed: Feed, jumps: Batch) -> EdgeRows:
 
     For every column: its smallest and largest value, values half its range beyond them, a missing one, for
     text an unseen category, the empty text and, where the samples have more than one word, other forms of a
-    sample, each in a copy of a sample row; then all smallest, all largest and all beyond together, a row with
-    its signs turned and one of zeros; then rows close to where the answer jumps.
+    sample, each in a copy of a sample row; then all missing, all smallest, all largest and all beyond
+    together, a row with its signs turned and one of zeros; then rows close to where the answer jumps.
 
     Args:
         given: Sample rows, as the model is asked.
         feed: How it is fed.
-        jumps: Rows of :meth:`repobuild.sources.interface.Source.jumps`, or nothing.
+        jumps: Rows of :meth:`repobuild.sources.interface.Source.jumps`, the nearer half first, or nothing.
     """
     import numpy as np
 
     parts = list(_edges(given, feed))
     if jumps:
         count = len(next(iter(jumps.values())))
-        parts.extend((("threshold", ""), _row(jumps, i)) for i in range(count))
+        kinds = ("threshold", "beside a threshold")
+        parts.extend(((kinds[i >= count // 2], ""), _row(jumps, i)) for i in range(count))
     if not parts:
         return EdgeRows({}, ())
     names = {name for _, row in parts for name in row}
@@ -63,6 +64,8 @@ _Edge = tuple[tuple[str, str], dict[str, "Array"]]
 
 
 def _edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
+    import numpy as np
+
     if feed.mode is Mode.DOCUMENTS:
         yield from _text_edges(given, feed.name, None)
         return
@@ -80,6 +83,9 @@ def _edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
     if not numbers:
         return
     fixed = {c.name: _held(c.dtype or feed.dtype, given[c.name]) for c in feed.columns if c.name in numbers}
+    gaps = {n: np.full(1, np.nan, given[n].dtype) for n in numbers if given[n].dtype.kind == "f"}
+    if len(gaps) > 1:
+        yield ("missing", ""), {**_row(given, 0), **gaps}
     for kind, make in _ROWS:
         changed = {name: make(given[name], fixed[name]) for name in numbers}
         if all(value is not None for value in changed.values()):
@@ -146,6 +152,8 @@ def _matrix_edges(given: Batch, feed: Feed) -> Iterator[_Edge]:
         row = wide[:1].copy()
         row[:, column] = np.nan
         yield ("missing", label), {name: row}
+    if len(columns) > 1:
+        yield ("missing", ""), {name: np.full_like(wide[:1], np.nan)}
     for kind, make in _ROWS:
         values = [v for c in columns if (v := make(c, limits)) is not None]
         if len(values) == len(columns):
@@ -162,9 +170,10 @@ def _held(wire: DType | None, values: Array) -> _Limits:
 
     low, high = -np.inf, np.inf
     for dtype in (values.dtype, *((np.dtype(wire.numpy),) if wire else ())):
-        info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype) if dtype.kind in "iu" else None
-        if info is not None:
-            low, high = max(low, info.min), min(high, info.max)
+        if dtype.kind == "f":
+            low, high = max(low, np.finfo(dtype).min.item()), min(high, np.finfo(dtype).max.item())
+        elif dtype.kind in "iu":
+            low, high = max(low, np.iinfo(dtype).min), min(high, np.iinfo(dtype).max)
     return low, high
 
 

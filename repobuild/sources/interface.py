@@ -137,6 +137,8 @@ class Source(Protocol):
     def jumps(self, batch: Batch, single: Sequence[str]) -> Batch:
         """Rows close to where the model's answer jumps, in the form of the samples; empty where it does not.
 
+        The first half lies 1e-9 (relative) from jumps, the second 1e-4.
+
         Args:
             batch: Sample rows.
             single: Names of arrays whose numbers only ever are float32.

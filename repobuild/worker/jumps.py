@@ -16,8 +16,12 @@ from repobuild.tensors import Array, Batch, rows, take
 PLACES = 32
 """Jumps that are looked for, over all numeric columns."""
 SEED = 20240229
-HAIR = 1e-9
-"""Distance from the jump relative to the number: far above float64's rounding, far below float32's."""
+HAIRS = (1e-9, 1e-4)
+"""Distances from the jump relative to the number.
+
+The first is far above float64's rounding and far below float32's, the second far above both: there the
+answers must be equal whatever the precision, so a graph that puts a jump elsewhere shows itself.
+"""
 LEAST_JUMP = 1e-3
 """A change at the jump that counts, relative to the range of the answer over the samples."""
 MOST_STEPS = 80
@@ -34,7 +38,8 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
         single: Names of arrays whose numbers only ever are float32, so that their neighbours are as well.
 
     Returns:
-        Rows in the same form, two a jump; empty when there are none.
+        Rows in the same form, four a jump: those within the first of :data:`HAIRS`, then as many within the
+        second; empty when there are none.
     """
     import numpy as np
 
@@ -73,10 +78,13 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
         return {}
     chosen = np.flatnonzero(live)
     size = np.maximum(np.abs(low), np.abs(high))[chosen]
-    hair = np.where(narrow[chosen], 0.0, HAIR * size)
-    picks = [picks[int(i)] for i in chosen] * 2
-    values = np.concatenate([low[chosen] - hair, high[chosen] + hair])
-    return dict(_rows(batch, picks, np.concatenate([base[chosen]] * 2), values))
+    near, wide = np.where(narrow[chosen], 0.0, HAIRS[0] * size), HAIRS[1] * size
+    values = np.concatenate(
+        [low[chosen] - near, high[chosen] + near, low[chosen] - wide, high[chosen] + wide]
+    )
+    values = np.where(np.tile(narrow[chosen], 4), values.astype(np.float32), values)
+    picks = [picks[int(i)] for i in chosen] * 4
+    return dict(_rows(batch, picks, np.concatenate([base[chosen]] * 4), values))
 
 
 def _leniently(ask: Callable[[Batch], Array]) -> Callable[[Batch], Array]:

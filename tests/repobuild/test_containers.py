@@ -110,6 +110,7 @@ LIMITED = b"cposix\nsystem\n0" + b"N" * 5_000 + b"."
         b"\x80\x04\xff",
         gzip.compress(pickle.dumps([1]))[:-8] + bytes(8),
     ],
+    ids=["long gzip", "long gzip of nothing", "unlike pickle", "unknown opcode", "wrong checksum"],
 )
 def test_only_the_child_judges_a_vouched_file_that_the_scan_cannot_follow(source, monkeypatch, data):
     monkeypatch.setattr(limits, "MAX_HELD", 1_000)

@@ -8,6 +8,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
+from sklearn.impute import KNNImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import TunedThresholdClassifierCV
 from sklearn.neighbors import RadiusNeighborsRegressor
@@ -205,3 +206,40 @@ def test_a_tuned_threshold_is_refused_whether_samples_lie_beside_it_or_not(tmp_p
 def test_a_transformer_that_answers_with_frames_converts(tmp_path):
     model = MinMaxScaler().set_output(transform="pandas").fit(POSITIVE)
     assert repobuild.convert(model, samples=POSITIVE, repository=tmp_path, name="m").version == 1
+
+
+class JumpsAt:
+    """A graph whose answer jumps at a place of its own."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def run(self, wire):
+        return {"y": (wire["X"][:, :1] > self.place).astype(float)}
+
+
+@pytest.mark.parametrize(
+    ("moved", "flipped", "off"), [(0.0, False, False), (1e-8, True, False), (1e-3, True, True)]
+)
+def test_a_jump_that_lies_a_step_elsewhere_fails_and_one_a_hair_away_is_told(moved, flipped, off):
+    place = 0.6180339887
+    jumps = find_jumps(lambda batch: (batch["X"][:, :1] > place).astype(float), {"X": POSITIVE}, frozenset())
+    rows = edge_rows({"X": POSITIVE}, Feed(Mode.MATRIX, "X", (), None, width=3), jumps)
+    answers = tuple(
+        {"y": np.float64([[row[0] > place]])} if not np.isnan(row[0]) else "no NaN" for row in rows.given["X"]
+    )
+    outcome = run_edges(JumpsAt(place + moved), rows.given, EdgeReference(rows, answers), Tolerance())
+    assert (outcome.flipped > 0, outcome.off > 0) == (flipped, off)
+    assert isinstance(edge_check(outcome).verdict, Fail) == off
+
+
+def test_a_row_without_any_value_is_asked_too(tmp_path):
+    """With opset 18, KNNImputer's graph stops at such a row, which the model answers."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3))
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    model = KNNImputer(n_neighbors=3).fit(rows)
+    with pytest.raises(RepobuildError) as refused:
+        repobuild.convert(model, samples=rows, repository=tmp_path, name="m", export={"opset": 18})
+    assert refused.value.code == "check-failed"
+    assert not (tmp_path / "m").exists()
