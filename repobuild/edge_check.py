@@ -12,13 +12,10 @@ from repobuild.outputs import Wanted
 from repobuild.recipe.types import Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runner
-from repobuild.samples.edges import EdgeRows
+from repobuild.samples.edges import BESIDE, THRESHOLD, EdgeRows
 from repobuild.samples.texts import FORMS
 from repobuild.sources.interface import Source
 from repobuild.tensors import Array, Batch, take
-
-THRESHOLD = "threshold"
-
 
 Told = tuple[tuple[str, str], str]
 """What an edge row tries (its kind and column), and what came of it."""
@@ -62,6 +59,11 @@ class EdgeOutcome:
     def off(self) -> int:
         """Rows that are wrong, other than those a hair from a threshold."""
         return sum(about[0] != THRESHOLD for about, _ in self.wrong)
+
+    @property
+    def first_off(self) -> Told:
+        """The first row of :attr:`off`, which must not be zero."""
+        return next(told for told in self.wrong if told[0][0] != THRESHOLD)
 
     @property
     def flipped(self) -> int:
@@ -130,7 +132,7 @@ def edge_check(outcome: EdgeOutcome) -> Check:
     if not total:
         return Check(title, Skip("no edge rows can be made from these samples"))
     if outcome.off:
-        about, how = next(w for w in outcome.wrong if w[0][0] != THRESHOLD)
+        about, how = outcome.first_off
         return Check(
             title,
             Fail(f"{outcome.off} of {total} differ; {_named(about)}: {how}"),
@@ -198,7 +200,7 @@ _KINDS = {
     "beyond": "values beyond those of the samples",
     "negated": "a sample with its signs turned",
     "zeros": "nothing but zeros",
-    "beside a threshold": "numbers 1e-4 (relative) from where the model's answer jumps",
+    BESIDE: "a number a step (1e-4) beside a jump of the model's answer",
 }
 
 

@@ -122,7 +122,7 @@ def describe(candidate: Candidate) -> str:
     if candidate.wrong:
         parts.append(f"{candidate.wrong} values differ on the samples, {candidate.why}")
     if candidate.edges.off:
-        about, how = next(w for w in candidate.edges.wrong if w[0][0] != "threshold")
+        about, how = candidate.edges.first_off
         parts.append(f"{candidate.edges.off} edge rows differ, {' '.join(filter(None, about))}: {how}")
     if candidate.edges.flipped:
         parts.append(f"{candidate.edges.flipped} rows close to a threshold are answered from its other side")

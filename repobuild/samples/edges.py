@@ -12,6 +12,10 @@ from repobuild.tensors import Array, Batch, DType, held_by_float32
 MOST_COLUMNS = 48
 """Columns that get rows of their own, spread evenly over all."""
 UNSEEN = "an unseen category"
+THRESHOLD = "threshold"
+"""Kind of the rows a hair from where the answer jumps, which not every precision tells apart."""
+BESIDE = "beside a threshold"
+"""Kind of the rows a step from there, which every precision does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ def edge_rows(given: Batch, feed: Feed, jumps: Batch) -> EdgeRows:
     parts = list(_edges(given, feed))
     if jumps:
         count = len(next(iter(jumps.values())))
-        kinds = ("threshold", "beside a threshold")
-        parts.extend(((kinds[i >= count // 2], ""), _row(jumps, i)) for i in range(count))
+        kinds = [THRESHOLD] * (count // 2) + [BESIDE] * (count // 2)
+        parts.extend(((kind, ""), _row(jumps, i)) for i, kind in enumerate(kinds))
     if not parts:
         return EdgeRows({}, ())
     names = {name for _, row in parts for name in row}

@@ -137,7 +137,8 @@ class Source(Protocol):
     def jumps(self, batch: Batch, single: Sequence[str]) -> Batch:
         """Rows close to where the model's answer jumps, in the form of the samples; empty where it does not.
 
-        The first half lies 1e-9 (relative) from jumps, the second 1e-4.
+        The first half lies a hair from jumps, the second as many rows a step, see
+        :func:`repobuild.worker.jumps.find_jumps`.
 
         Args:
             batch: Sample rows.

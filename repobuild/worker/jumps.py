@@ -16,11 +16,13 @@ from repobuild.tensors import Array, Batch, rows, take
 PLACES = 32
 """Jumps that are looked for, over all numeric columns."""
 SEED = 20240229
-HAIRS = (1e-9, 1e-4)
-"""Distances from the jump relative to the number.
+HAIR = 1e-9
+"""Distance from the jump relative to the number: far above float64's rounding, far below float32's."""
+STEP = 1e-4
+"""Distance relative to the larger of the two samples' numbers that the jump was found between.
 
-The first is far above float64's rounding and far below float32's, the second far above both: there the
-answers must be equal whatever the precision, so a graph that puts a jump elsewhere shows itself.
+It is far above the rounding of either type, also for a jump at zero, so the answers must be equal whatever
+the precision, and a graph that puts a jump elsewhere shows itself.
 """
 LEAST_JUMP = 1e-3
 """A change at the jump that counts, relative to the range of the answer over the samples."""
@@ -38,8 +40,8 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
         single: Names of arrays whose numbers only ever are float32, so that their neighbours are as well.
 
     Returns:
-        Rows in the same form, four a jump: those within the first of :data:`HAIRS`, then as many within the
-        second; empty when there are none.
+        Rows in the same form, four a jump: all those at :data:`HAIR` first, then as many at :data:`STEP`;
+        empty when there are none.
     """
     import numpy as np
 
@@ -59,6 +61,7 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
     narrow = np.array([p[0] in single for p in picks])
     live = np.isfinite(low) & np.isfinite(high) & (low != high)
     low, high = np.minimum(low, high), np.maximum(low, high)
+    step = STEP * np.maximum(np.abs(low), np.abs(high))
     left, right = _at(ask, batch, picks, base, low), _at(ask, batch, picks, base, high)
     for _ in range(MOST_STEPS):
         live &= _change(left, right) > least
@@ -77,12 +80,11 @@ def find_jumps(ask: Callable[[Batch], Array], batch: Batch, single: frozenset[st
     if not live.any():
         return {}
     chosen = np.flatnonzero(live)
-    size = np.maximum(np.abs(low), np.abs(high))[chosen]
-    near, wide = np.where(narrow[chosen], 0.0, HAIRS[0] * size), HAIRS[1] * size
-    values = np.concatenate(
-        [low[chosen] - near, high[chosen] + near, low[chosen] - wide, high[chosen] + wide]
-    )
-    values = np.where(np.tile(narrow[chosen], 4), values.astype(np.float32), values)
+    low, high, step, narrow = low[chosen], high[chosen], step[chosen], narrow[chosen]
+    hair = np.where(narrow, 0.0, HAIR * np.maximum(np.abs(low), np.abs(high)))
+    values = np.concatenate([low - hair, high + hair, low - step, high + step])
+    on_grid = np.tile(narrow, 4)
+    values[on_grid] = values[on_grid].astype(np.float32)
     picks = [picks[int(i)] for i in chosen] * 4
     return dict(_rows(batch, picks, np.concatenate([base[chosen]] * 4), values))
 

@@ -243,3 +243,22 @@ def test_a_row_without_any_value_is_asked_too(tmp_path):
         repobuild.convert(model, samples=rows, repository=tmp_path, name="m", export={"opset": 18})
     assert refused.value.code == "check-failed"
     assert not (tmp_path / "m").exists()
+
+
+def test_a_jump_at_zero_has_rows_a_real_step_beside_it():
+    """Relative to the jump itself the step would be nothing, and float32 rounds such rows to zero."""
+    rows = {"X": np.random.default_rng(0).uniform(-1, 1, (50, 1))}
+    found = find_jumps(lambda batch: (batch["X"][:, 0] > 0).astype(float), rows, frozenset())
+    near, wide = np.array_split(found["X"][:, 0], 2)
+    assert np.abs(near).max() < 1e-20
+    assert np.abs(wide).min() > 1e-7
+    assert {*(wide > 0)} == {True, False}
+
+
+@pytest.mark.parametrize("single", [frozenset(), frozenset({"small"})])
+def test_numbers_beyond_float32_have_jumps_too(single):
+    rng = np.random.default_rng(0)
+    rows = {"large": rng.uniform(-1e300, 1e300, 50), "small": rng.integers(-9, 9, 50).astype(float)}
+    found = find_jumps(lambda b: ((b["large"] > 1e299) + (b["small"] > 3.5)).astype(float), rows, single)
+    assert np.abs(found["large"]).max() > 1e299
+    assert np.isfinite(found["large"]).all()
