@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, Self
 import click
 
 from repobuild.errors import printable
+from repobuild.interrupts import deferred_interrupts
 from repobuild.report import Check, Report
 from repobuild.watch import Watch
 
@@ -50,8 +51,9 @@ class PlainLines:
         if self._quiet:
             return
         self._done = threading.Event()
-        self._beat = threading.Thread(target=self._beats, args=(step, self._done), daemon=True)
-        self._beat.start()
+        with deferred_interrupts():
+            self._beat = threading.Thread(target=self._beats, args=(step, self._done), daemon=True)
+            self._beat.start()
 
     def ended(self, step: str, detail: str, seconds: float) -> None:
         """One line: step, what came out, how long it took."""
@@ -119,7 +121,12 @@ class LiveLines:
         self._line(f"note: {printable(text)}", style="yellow")
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        try:
+            with deferred_interrupts():
+                self._bars.start()
+        except BaseException:
+            self._bars.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

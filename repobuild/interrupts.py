@@ -1,4 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP, held back while something runs that must not be cut in two."""
+"""Ctrl-C, SIGTERM and SIGHUP, held back while something runs that must not be cut in two.
+
+Starting a thread is such a thing: cut in two, it leaves a thread that runs and is not waited for, or one that
+does not run and is (``cannot join thread before it is started``).
+"""
 
 from __future__ import annotations
 
@@ -56,8 +60,9 @@ def undisturbed(work: Callable[[], Result], give_up: Callable[[], object]) -> Re
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
         try:
+            with deferred_interrupts():
+                future = pool.submit(work)
             wait([future])
         except BaseException:
             give_up()

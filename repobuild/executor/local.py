@@ -8,6 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
 from repobuild.executor.interface import Job
+from repobuild.interrupts import deferred_interrupts
 
 
 class LocalExecutor:
@@ -22,7 +23,8 @@ class LocalExecutor:
 
     def submit(self, job: Job) -> Future[Any]:
         """See :meth:`repobuild.executor.interface.Executor.submit`."""
-        return self._pool.submit(run_job, job.function, dict(job.arguments))
+        with deferred_interrupts():
+            return self._pool.submit(run_job, job.function, dict(job.arguments))
 
     def shutdown(self) -> None:
         """See :meth:`repobuild.executor.interface.Executor.shutdown`."""
