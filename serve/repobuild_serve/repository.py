@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild_serve.backends.interface import Backend
+from repobuild_serve.backends.model_backend import ModelBackend
 from repobuild_serve.backends.table import FILENAMES, backend_named
 from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_config
@@ -32,7 +32,7 @@ class ModelFolder:
     name: str
     path: Path
     config: Any
-    backend: Backend | None
+    backend: ModelBackend | None
     versions: tuple[int, ...]
     problem: LoadError | None = None
 
@@ -113,7 +113,7 @@ def version_path(model: ModelFolder, version: int) -> Path:
     return _version_path(model.path, version, _version_folders(model.path))
 
 
-def model_file(config: Any, backend: Backend, folder: Path) -> Path:
+def model_file(config: Any, backend: ModelBackend, folder: Path) -> Path:
     """Where the model of a version lies."""
     return folder / (config.default_model_filename or backend.default_filename)
 
@@ -147,7 +147,7 @@ def _selected_versions(config: Any, folders: dict[int, str]) -> tuple[int, ...]:
     return tuple(versions[-count:]) if count else ()
 
 
-def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> Backend:
+def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> ModelBackend:
     if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or config.platform == "ensemble":
         raise ConfigError(f"ensembles are not supported by this server yet for {config.name}")
     if not config.backend and config.platform:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.router import Router
+from repobuild_serve.core.services import Services
 from repobuild_serve.errors import ConfigError
 from repobuild_serve.lifecycle import Models
+from repobuild_serve.profile import CURRENT
 from repobuild_serve.repository import read_model
 
 IO = (
@@ -22,16 +28,21 @@ HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 def load(repository):
     """Loads the repository in this process; the models and the problems."""
     loaded = []
+    loop = asyncio.new_event_loop()
 
     def run(**options):
         models = Models()
-        problems = models.load_all(repository.path, **{"auto_complete": True, "threads": 1, **options})
+        services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
+        problems = models.load_all(
+            repository.path, services, **{"auto_complete": True, "threads": 1, **options}
+        )
         loaded.append(models)
         return models, problems
 
     yield run
     for models in loaded:
         models.close()
+    loop.close()
 
 
 def refused(repository, text, name="m"):
@@ -128,10 +139,6 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
             "batch_input",
         ),
         (
-            "dynamic_batching { priority_levels: 1 default_priority_level: 1 }",
-            "dynamic_batching.default_priority_level', 'dynamic_batching.priority_levels",
-        ),
-        (
             'optimization { execution_accelerators { cpu_execution_accelerator [{ name: "openvino" }] } }',
             "optimization.execution_accelerators",
         ),
@@ -145,7 +152,7 @@ def test_what_is_not_served_is_refused_and_named(repository, more, field):
     )
 
 
-@pytest.mark.parametrize("field", ["optional: true", "allow_ragged_batch: true"])
+@pytest.mark.parametrize("field", ["allow_ragged_batch: true"])
 def test_inputs_that_are_not_served_are_refused(repository, field):
     text = refused(repository, HEAD + IO.replace("[ 2 ]", f"[ 2 ] {field}", 1))
     assert text == (

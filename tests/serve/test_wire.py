@@ -42,6 +42,8 @@ def plan_of(*inputs: TensorConfig, outputs: tuple[TensorConfig, ...] = (), batch
         default_filename="",
         metric_tags={},
         warmup=(),
+        decoupled=False,
+        steps=(),
         message=None,
     )
     return InferPlan(model, 1, [()] * max(1, len(outputs)))

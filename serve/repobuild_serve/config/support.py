@@ -25,7 +25,7 @@ _SERVED: dict[str, Any] = {
     "runtime": None,
     "version_policy": _ANY,
     "max_batch_size": None,
-    "input": {**_TENSOR, "format": None},
+    "input": {**_TENSOR, "format": None, "optional": None},
     "output": {**_TENSOR, "label_filename": None},
     "optimization": {
         "graph": _ANY,
@@ -41,6 +41,9 @@ _SERVED: dict[str, Any] = {
         "max_queue_delay_microseconds": None,
         "preserve_ordering": None,
         "default_queue_policy": _QUEUE,
+        "priority_levels": None,
+        "default_priority_level": None,
+        "priority_queue_policy": _ANY,
     },
     "instance_group": {
         "name": None,

@@ -94,6 +94,11 @@ class Statistics:
         self.fail.add(requests, waited_ns)
         self.failures["REJECTED"] += requests
 
+    def refused(self, requests: int = 1) -> None:
+        """Count requests that failed because no instance could run them."""
+        self.fail.add(requests, 0)
+        self.failures["OTHER"] += requests
+
     def _count_batch(self, rows: int, timing: Timing) -> None:
         self.execution_count += 1
         batch = self.batches.get(rows)

@@ -18,6 +18,7 @@ from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import JSON, PLAIN, document_reply, error_reply, refusal, reply
 from repobuild_serve.lifecycle import Models
+from repobuild_serve.profile import Profile
 from repobuild_serve.wire.json_text import load_json
 
 EXTENSIONS = (
@@ -29,7 +30,6 @@ EXTENSIONS = (
     "statistics",
 )
 """The protocol extensions of this release; the list in metadata names no others."""
-TRITON_VERSION = "2.73.0"
 
 _MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 _INFER = re.compile(_MODEL + rb"/infer")
@@ -56,16 +56,25 @@ class Routes:
         infer: The inference route.
         limits: Body sizes.
         server_id: Name in the server metadata.
+        profile: Which release's answers are given where releases differ.
         strict_readiness: Whether one failed model makes the server not ready.
     """
 
     def __init__(
-        self, models: Models, infer: InferService, limits: Limits, server_id: str, *, strict_readiness: bool
+        self,
+        models: Models,
+        infer: InferService,
+        limits: Limits,
+        server_id: str,
+        profile: Profile,
+        *,
+        strict_readiness: bool,
     ) -> None:
         self._models = models
         self._infer = infer
         self._limits = limits
         self._server_id = server_id
+        self._profile = profile
         self._strict = strict_readiness
         self.exiting = False
         get, post = b"GET", b"POST"
@@ -104,7 +113,7 @@ class Routes:
                 endpoint = self._infer.endpoint(self._find(match))
             except RequestError as exc:
                 return refusal(exc)
-            return self._infer.respond(request, endpoint, exchange)
+            return self._infer.start(request, endpoint, exchange)
         for route in self._routes:
             match = route.path.fullmatch(path)
             if match is not None:
@@ -156,7 +165,9 @@ class Routes:
         return reply(200 if self._models.all_ready() or not self._strict else 400)
 
     def _server_metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return document_reply({"name": self._server_id, "version": TRITON_VERSION, "extensions": EXTENSIONS})
+        return document_reply(
+            {"name": self._server_id, "version": self._profile.server_version, "extensions": EXTENSIONS}
+        )
 
     def _metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
         version = self._find(match)

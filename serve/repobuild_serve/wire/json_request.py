@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from repobuild_serve.core.ticket import Buffer, Ticket
+from repobuild_serve.config.settings import MICROSECOND
+from repobuild_serve.core.ticket import NO_CONTEXT, Buffer, Context, Ticket
 from repobuild_serve.datatypes import BY_WIRE_NAME, DataType
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.access import checked, member, optional
 from repobuild_serve.wire.json_data import pack_json
 from repobuild_serve.wire.json_text import load_json
 from repobuild_serve.wire.parameters import (
+    RequestParameters,
     json_output_refused,
     request_parameters,
     unknown_region,
     wanted_outputs,
 )
-from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Shape
+from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Shape, Wanted
 from repobuild_serve.wire.raw_request import read_raw_request
 from repobuild_serve.wire.strings import count_strings
 
@@ -86,23 +88,51 @@ def read_request(
     if wanted is None:
         _check_json_outputs(plan)
     ordered, shapes = _check_against_model(plan, items)
-    asked = ALL_AS_JSON if wanted is None and not request_id else Asked(request_id, wanted)
+    context = _context(document, request_id, parameters, wanted)
+    asked = ALL_AS_JSON if wanted is None and context is NO_CONTEXT else Asked(context, wanted)
     ticket = Ticket(
         number=0,
-        rows=shapes[0].rows,
+        rows=next((shape.rows for shape in shapes if shape is not None), 1),
         arrived=reading.arrived,
-        inputs=[item.buffer for item in ordered],
-        shapes=[shape.dims for shape in shapes],
+        inputs=[item.buffer if item is not None else None for item in ordered],
+        shapes=[shape.dims if shape is not None else None for shape in shapes],
         key=plan.key(shapes),
-        timeout_ns=parameters.timeout_ns,
+        timeout_ns=parameters.timeout_us * MICROSECOND,
+        priority=parameters.priority,
+        context=context,
     )
-    spans = [item.span for item in ordered if item.span is not None and item.datatype.size]
+    spans = [item.span for item in ordered if item and item.span is not None and item.datatype.size]
     if header_length and len(spans) == len(ordered):
         layout = BinaryLayout(
-            ticket.rows, ticket.shapes, ticket.key, ticket.timeout_ns, asked, spans, len(tail)
+            ticket.rows,
+            ticket.shapes,
+            ticket.key,
+            ticket.timeout_ns,
+            ticket.priority,
+            asked,
+            spans,
+            len(tail),
         )
         plan.remember_layout(bytes(header), layout)
     return ticket, asked
+
+
+def _context(
+    document: dict[str, Any],
+    request_id: str,
+    parameters: RequestParameters,
+    wanted: tuple[Wanted, ...] | None,
+) -> Context:
+    named = document.get("outputs") if wanted is not None else None
+    if not (request_id or named or parameters.own or parameters.correlation_id or parameters.flags):
+        return NO_CONTEXT
+    return Context(
+        request_id,
+        tuple(item["name"] for item in named) if named else None,
+        parameters.own,
+        parameters.correlation_id,
+        parameters.flags,
+    )
 
 
 def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int, arrived: int) -> Parsed | None:
@@ -111,7 +141,17 @@ def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int, arr
         return None
     inputs = [body[header_length + start : header_length + stop] for start, stop in layout.spans]
     return (
-        Ticket(0, layout.rows, arrived, inputs, layout.shapes, layout.key, layout.timeout_ns),
+        Ticket(
+            0,
+            layout.rows,
+            arrived,
+            inputs,
+            layout.shapes,
+            layout.key,
+            layout.timeout_ns,
+            layout.priority,
+            layout.asked.context,
+        ),
         layout.asked,
     )
 
@@ -190,44 +230,57 @@ def _check_json_outputs(plan: InferPlan) -> None:
             raise json_output_refused(output.datatype.wire)
 
 
-def _check_against_model(plan: InferPlan, items: Sequence[_Item]) -> tuple[list[_Item], list[Shape]]:
+def _check_against_model(
+    plan: InferPlan, items: Sequence[_Item]
+) -> tuple[list[_Item | None], list[Shape | None]]:
     by_name = {item.name: item for item in items}
     _check_names(plan, by_name)
-    ordered = [by_name[name] for name in plan.inputs_by_name]
+    ordered = [by_name.get(name) for name in plan.inputs_by_name]
     for item, config in zip(ordered, plan.settings.inputs, strict=True):
-        if item.datatype is not config.datatype:
+        if item is not None and item.datatype is not config.datatype:
             raise RequestError(
                 f"inference input '{item.name}' data-type is '{item.datatype.wire}', but model '{plan.name}' "
                 f"expects '{config.datatype.wire}'",
                 tagged=True,
             )
     if plan.settings.batched:
-        _check_batch(plan, ordered)
-    shapes = [plan.shape(index, item.dims) for index, item in enumerate(ordered)]
+        _check_batch(plan, [item for item in ordered if item is not None])
+    shapes = [
+        plan.shape(index, item.dims) if item is not None else None for index, item in enumerate(ordered)
+    ]
     for item, shape in zip(ordered, shapes, strict=True):
-        _check_content(plan, item, shape)
+        if item is not None and shape is not None:
+            _check_content(plan, item, shape)
     return ordered, shapes
 
 
 def _check_names(plan: InferPlan, given: dict[str, _Item]) -> None:
     expected = plan.inputs_by_name
-    if len(given) != len(expected):
-        missing = [name for name in expected if name not in given]
+    required = [item.name for item in plan.settings.inputs if not item.optional]
+    if not len(required) <= len(given) <= len(expected):
+        missing = [name for name in required if name not in given]
         listed = "[" + ",".join(f"'{name}'" for name in missing) + "]" if missing else " ]"
         got = "[" + ",".join(f"'{name}'" for name in given) + "]" if given else "[]"
+        wanted = (
+            f"{len(expected)} inputs"
+            if len(required) == len(expected)
+            else f"number of inputs between {len(required)} and {len(expected)}"
+        )
         raise RequestError(
-            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{plan.name}'. Got "
-            f"input(s) {got}, "
+            f"expected {wanted} but got {len(given)} inputs for model '{plan.name}'. Got input(s) {got}, "
             f"but missing required input(s) {listed}. Please provide all required input(s).",
             tagged=True,
         )
     for name in given:
         if name not in expected:
             raise RequestError(f"unexpected inference input '{name}' for model '{plan.name}'")
+    for name in required:
+        if name not in given:
+            raise RequestError(f"input '{name}' is missing from the request for model '{plan.name}'")
 
 
 def _check_batch(plan: InferPlan, items: Sequence[_Item]) -> None:
-    first = items[0].dims[0] if items[0].dims else None
+    first = items[0].dims[0] if items and items[0].dims else None
     for item in items[1:]:
         if (item.dims[0] if item.dims else None) != first:
             raise RequestError(
