@@ -9,6 +9,26 @@ from repobuild_serve.errors import ConfigError
 from repobuild_serve.messages import model_config_class
 
 
+def config_path(model_folder: Path, config_name: str = "") -> Path:
+    """The config file of a model: ``configs/<config_name>.pbtxt`` if there is one, else ``config.pbtxt``.
+
+    Args:
+        model_folder: The model's folder.
+        config_name: Value of ``--model-config-name``; empty for none.
+
+    Raises:
+        ConfigError: The file cannot be looked for.
+    """
+    if config_name:
+        custom = model_folder / "configs" / f"{config_name}.pbtxt"
+        try:
+            if custom.exists():
+                return custom
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f"failed to read text proto from {custom}: {exc}") from exc
+    return model_folder / "config.pbtxt"
+
+
 def parse_config(path: Path) -> Any:
     """Parse a config.pbtxt into a ModelConfig message; a missing file is an empty message.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
+
+if TYPE_CHECKING:
+    from repobuild_serve.scheduling.workers import Worker
 
 
 class Runner(Protocol):
@@ -42,6 +45,23 @@ class Runner(Protocol):
         """Stop: answer what still waits with an error, and release everything. Does not wait."""
         ...
 
+    def gone(self) -> bool:
+        """Whether everything has been released, some time after ``close``."""
+        ...
+
+
+@runtime_checkable
+class Resizable(Protocol):
+    """A runner whose instances can be changed while it serves. Called on the loop's thread."""
+
+    def workers(self) -> Sequence[Worker]:
+        """The instances, without those that are on their way out."""
+        ...
+
+    def resize(self, added: Sequence[Worker], removed: Sequence[Worker]) -> None:
+        """Start some instances, and stop others once they are done with what they run."""
+        ...
+
 
 class ModelVersion:
     """A version that has been loaded and warmed up.
@@ -53,6 +73,9 @@ class ModelVersion:
         labels: Class labels per output.
         statistics: Counters; they already hold the warm-up.
         load_seconds: How long loading took.
+
+    Attributes:
+        signatures: By name, what the instances are like; None as long as they are as the settings have it.
     """
 
     def __init__(
@@ -69,7 +92,14 @@ class ModelVersion:
         self.labels = labels
         self.statistics = statistics
         self.load_seconds = load_seconds
+        self.signatures: Mapping[str, bytes] | None = None
         self._runner = runner
+        self._afterwards: list[Callable[[], None]] = []
+
+    @property
+    def runner(self) -> Runner:
+        """What answers its requests."""
+        return self._runner
 
     def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
         """Start serving; answers go to ``sink``, on the loop's thread."""
@@ -95,3 +125,16 @@ class ModelVersion:
     def close(self) -> None:
         """Stop. Does not wait for what runs."""
         self._runner.close()
+
+    def gone(self) -> bool:
+        """Whether everything has been released, some time after ``close``."""
+        return self._runner.gone()
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call once everything has been released."""
+        self._afterwards.append(call)
+
+    def released(self) -> None:
+        """Make the calls that wait for the end of this version."""
+        while self._afterwards:
+            self._afterwards.pop()()

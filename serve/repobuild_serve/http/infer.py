@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
@@ -63,6 +64,11 @@ class InferService:
         if found is None:
             found = self._endpoints[version] = Endpoint(version)
         return found
+
+    def forget(self, versions: Iterable[ModelVersion]) -> None:
+        """Drop the endpoints of versions that serve no longer; requests in flight keep theirs."""
+        for version in versions:
+            self._endpoints.pop(version, None)
 
     def start(self, request: Request, endpoint: Endpoint, exchange: Exchange) -> bytes | None:
         """Start an inference with all that headers may ask for; the answer if it is an error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,16 +14,18 @@ from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.http.compression import chosen_encoding
 from repobuild_serve.http.exchange import Exchange, KnownHead
 from repobuild_serve.http.infer import InferService, header_length
+from repobuild_serve.http.later import Later
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import JSON, PLAIN, document_reply, error_reply, refusal, reply
+from repobuild_serve.http.repository_routes import RepositoryRoutes
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.profile import Profile
-from repobuild_serve.wire.json_text import load_json
 
 EXTENSIONS = (
     "classification",
     "model_repository",
+    "model_repository(unload_dependents)",
     "model_configuration",
     "binary_tensor_data",
     "parameters",
@@ -33,6 +35,7 @@ EXTENSIONS = (
 
 _MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 _INFER = re.compile(_MODEL + rb"/infer")
+_REPOSITORY = rb"/v2/repository(?:/(?P<repository>[^/]+))?"
 _SHARED_MEMORY = rb"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
 # Headers that change what an inference does; a request with one of them is never remembered.
 _SPECIAL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"})
@@ -44,7 +47,7 @@ class Route:
 
     path: re.Pattern[bytes]
     method: bytes
-    handler: Callable[[Request, re.Match[bytes]], bytes]
+    handler: Callable[[Request, re.Match[bytes]], bytes | Coroutine[Any, Any, bytes]]
     plain: bool = False
 
 
@@ -77,6 +80,8 @@ class Routes:
         self._profile = profile
         self._strict = strict_readiness
         self.exiting = False
+        self._later = Later()
+        repository = RepositoryRoutes(models, profile)
         get, post = b"GET", b"POST"
         self._routes = (
             Route(re.compile(rb"/v2/health/live"), get, lambda *_: reply(200), plain=True),
@@ -87,12 +92,9 @@ class Routes:
             Route(re.compile(_MODEL + rb"/ready"), get, self._model_ready, plain=True),
             Route(re.compile(_MODEL + rb"/config"), get, self._config),
             Route(re.compile(_MODEL + rb"/stats"), get, self._statistics),
-            Route(re.compile(rb"/v2/repository(?:/(?P<repository>[^/]+))?/index"), post, self._index),
-            Route(
-                re.compile(rb"/v2/repository(?:/(?P<repository>[^/]+))?/models/[^/]+/(?:load|unload)"),
-                post,
-                self._load,
-            ),
+            Route(re.compile(_REPOSITORY + rb"/index"), post, repository.index),
+            Route(re.compile(_REPOSITORY + rb"/models/(?P<model>[^/]+)/load"), post, repository.load),
+            Route(re.compile(_REPOSITORY + rb"/models/(?P<model>[^/]+)/unload"), post, repository.unload),
             Route(re.compile(_SHARED_MEMORY + rb"/(?:register|unregister)"), post, _no_shared_memory),
             Route(re.compile(_SHARED_MEMORY + rb"/status"), get, _no_shared_memory),
             Route(re.compile(_MODEL + rb"/generate(?:_stream)?"), post, _unserved("generate")),
@@ -120,9 +122,13 @@ class Routes:
                 if route.method and request.method != route.method:
                     return _method_not_allowed(PLAIN if route.plain else JSON)
                 try:
-                    return route.handler(request, match)
+                    answer = route.handler(request, match)
                 except RequestError as exc:
                     return refusal(exc)
+                if isinstance(answer, bytes):
+                    return answer
+                self._later.complete(exchange, answer)
+                return None
         return error_reply(404, "Not Found", PLAIN)
 
     def known_head(self, request: Request) -> KnownHead | None:
@@ -162,7 +168,8 @@ class Routes:
     def _ready(self, request: Request, match: re.Match[bytes]) -> bytes:
         if self.exiting:
             return error_reply(503, "Server exiting", PLAIN)
-        return reply(200 if self._models.all_ready() or not self._strict else 400)
+        ready = not self._strict or self._models.all_ready(ask_instances=not self._profile.legacy)
+        return reply(200 if ready else 400)
 
     def _server_metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
         return document_reply(
@@ -175,7 +182,7 @@ class Routes:
         if match["version"]:
             versions = [str(version.version)]
         else:
-            versions = [str(number) for number in sorted(self._models.tracked[settings.name].versions)]
+            versions = [str(version.version) for version in self._models.versions(settings.name)]
         lead = [-1] if settings.batched else []
         inputs, outputs = (
             [
@@ -195,7 +202,14 @@ class Routes:
         )
 
     def _model_ready(self, request: Request, match: re.Match[bytes]) -> bytes:
-        self._find(match)
+        try:
+            version = self._find(match)
+        except RequestError as exc:
+            if self._profile.legacy and exc.code in {Code.NOT_FOUND, Code.UNAVAILABLE}:
+                return error_reply(400, "Model version not ready", PLAIN)
+            raise
+        if not self._profile.legacy and not version.ready():
+            return error_reply(400, "Model version not ready", PLAIN)
         return reply(200)
 
     def _config(self, request: Request, match: re.Match[bytes]) -> bytes:
@@ -203,36 +217,18 @@ class Routes:
 
     def _statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
         name = match["model"].decode("latin-1")
-        model = self._models.tracked.get(name)
-        if model is None or not model.versions:
+        versions = self._models.versions(name)
+        if not versions:
             raise RequestError(f"requested model '{name}' is not available")
         if match["version"]:
             try:
                 versions = [self._find(match)]
             except RequestError as exc:
                 raise RequestError(f"requested model version is not available for model '{name}'") from exc
-        else:
-            versions = [model.versions[number] for number in sorted(model.versions)]
         return _statistics_reply(versions)
 
     def _all_statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
         return _statistics_reply(list(self._models.ready_versions()))
-
-    def _index(self, request: Request, match: re.Match[bytes]) -> bytes:
-        _refuse_repository(match)
-        ready_only = False
-        if request.body:
-            document = load_json(request.body)
-            ready_only = document.get("ready", False) if isinstance(document, dict) else False
-            if not isinstance(ready_only, bool):
-                raise RequestError("Invalid value for 'ready': expected a boolean")
-        return document_reply(self._models.index(ready_only=ready_only))
-
-    def _load(self, request: Request, match: re.Match[bytes]) -> bytes:
-        _refuse_repository(match)
-        raise RequestError(
-            "explicit model load / unload is not allowed if polling is enabled", Code.UNAVAILABLE
-        )
 
     def _find(self, match: re.Match[bytes]) -> ModelVersion:
         return self._models.find(
@@ -249,11 +245,6 @@ def _statistics_reply(versions: list[ModelVersion]) -> bytes:
 
 def _method_not_allowed(content_type: bytes) -> bytes:
     return error_reply(405, "Method Not Allowed", content_type)
-
-
-def _refuse_repository(match: re.Match[bytes]) -> None:
-    if match["repository"]:
-        raise RequestError("'repository_name' specification is not supported", Code.UNSUPPORTED)
 
 
 def _no_shared_memory(request: Request, match: re.Match[bytes]) -> bytes:

@@ -1,0 +1,90 @@
+"""The model repository extension: index, load, unload (Triton contract, JSON shapes and lifecycle)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Coroutine
+from typing import Any
+
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.http.parser import Request
+from repobuild_serve.http.replies import document_reply, reply
+from repobuild_serve.lifecycle import Models
+from repobuild_serve.lifecycle.overrides import FILE_PREFIX, decode_base64
+from repobuild_serve.profile import Profile
+from repobuild_serve.wire.json_text import load_json
+
+
+class RepositoryRoutes:
+    """Reads the bodies of these routes; the answers come later."""
+
+    def __init__(self, models: Models, profile: Profile) -> None:
+        self._models = models
+        self._profile = profile
+
+    def index(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
+        """``/v2/repository/index``."""
+        ready_only = _member(_document(request), "ready")
+        if ready_only is None:
+            ready_only = False
+        if not isinstance(ready_only, bool):
+            if self._profile.legacy:
+                raise RequestError("attempt to access JSON non-boolean as boolean", Code.INTERNAL)
+            raise RequestError("Invalid value for 'ready': expected a boolean")
+        return self._index(ready_only)
+
+    def load(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
+        """``/v2/repository/models/{model}/load``."""
+        _refuse_repository(match)
+        parameters: dict[str, str | bytes] = {}
+        for name, value in (_member(_document(request), "parameters") or {}).items():
+            if not isinstance(value, str):
+                raise RequestError("attempt to access JSON non-string as string", Code.INTERNAL)
+            if name == "config":
+                parameters[name] = value
+            elif name.startswith(FILE_PREFIX):
+                parameters[name] = decode_base64(value)
+            else:
+                raise RequestError("unexpected error on creating Triton parameter", Code.INTERNAL)
+        return self._load(_name(match), parameters)
+
+    def unload(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
+        """``/v2/repository/models/{model}/unload``."""
+        _refuse_repository(match)
+        dependents = _member(_member(_document(request), "parameters"), "unload_dependents")
+        if dependents is None:
+            dependents = False
+        if not isinstance(dependents, bool):
+            raise RequestError(
+                "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean",
+                Code.INTERNAL,
+            )
+        return self._unload(_name(match), dependents)
+
+    async def _index(self, ready_only: bool) -> bytes:
+        return document_reply(await self._models.index(ready_only=ready_only))
+
+    async def _load(self, name: str, parameters: dict[str, str | bytes]) -> bytes:
+        await self._models.load(name, parameters)
+        return reply(200)
+
+    async def _unload(self, name: str, dependents: bool) -> bytes:
+        await self._models.unload(name, dependents=dependents)
+        return reply(200)
+
+
+def _document(request: Request) -> Any:
+    return load_json(request.body) if request.body else None
+
+
+def _member(document: Any, name: str) -> Any:
+    return document.get(name) if isinstance(document, dict) else None
+
+
+def _name(match: re.Match[bytes]) -> str:
+    return match["model"].decode("utf-8", "replace")
+
+
+def _refuse_repository(match: re.Match[bytes]) -> None:
+    if match["repository"]:
+        raise RequestError("'repository_name' specification is not supported", Code.UNSUPPORTED)
