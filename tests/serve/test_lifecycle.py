@@ -303,7 +303,7 @@ def test_instances_change_in_place(started, repository):
         for count in (3, 1, 2):
             flying = [pool.submit(server.infer, "m", ONE) for _ in range(3)]
             time.sleep(0.05)
-            repository.echo("m", delay_ms=300, count=count, extra="version_policy { all {} }")
+            config.write_text(re.sub("count: [0-9]+", f"count: {count}", config.read_text()))
             assert load(server, "m").status == 200
             assert [item.result().status for item in flying] == [200, 200, 200]
             groups = server.ask("GET", "/v2/models/m/config").json["instance_group"]

@@ -6,30 +6,28 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
-from repobuild_serve.core.model import ModelVersion, Resizable
+from repobuild_serve.config.ensemble import check_dependencies, check_ensemble, circular_ensembles
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.ticket import Sink
 from repobuild_serve.errors import Code, ConfigError, LoadError, RequestError, StartError
+from repobuild_serve.lifecycle.changing import Changer, all_of
 from repobuild_serve.lifecycle.directory import Models
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
-from repobuild_serve.lifecycle.instances import Change, same_but_for_instances
-from repobuild_serve.lifecycle.loading import Reading, Source, load_version, prepare_change, read_source
+from repobuild_serve.lifecycle.graph import dependents, leaving, levels, members
+from repobuild_serve.lifecycle.loading import Reading, Source
 from repobuild_serve.lifecycle.natives import import_natives
-from repobuild_serve.lifecycle.overrides import Overrides, Scratch, check_name, overrides_from
+from repobuild_serve.lifecycle.overrides import Overrides, check_name, overrides_from
 from repobuild_serve.lifecycle.pool import Pool
+from repobuild_serve.lifecycle.reading import Found, read_all
 from repobuild_serve.lifecycle.reservations import Reservations
-from repobuild_serve.lifecycle.states import Record, State
 from repobuild_serve.repository import find_model, model_names
 
 _LOG = logging.getLogger(__name__)
-_NO_VERSION = -1
 _READERS = 4
-_T = TypeVar("_T")
 
 
 class Mode(enum.Enum):
@@ -65,6 +63,19 @@ class ControlOptions:
     settle_seconds: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a load ended.
+
+    Attributes:
+        failures: Why a model could not be loaded, by name.
+        unreadable: Why a model was not even tried, by name.
+    """
+
+    failures: Mapping[str, str]
+    unreadable: Mapping[str, str]
+
+
 class Control:
     """Loads and unloads models. Every method is called on the loop's thread.
 
@@ -78,16 +89,14 @@ class Control:
     def __init__(self, options: ControlOptions, models: Models, services: Services, sink: Sink) -> None:
         self._options = options
         self._models = models
-        self._services = services
-        self._sink = sink
+        self._loop = services.loop
         self._reading = Reading(options.repositories, options.auto_complete, options.config_name)
         self._readers = Pool(services.loop, _READERS, "read")
         self._loaders = Pool(services.loop, options.threads, "load")
+        self._changer = Changer(models, services, sink, self._loaders, options.retries)
         self._reservations = Reservations()
-        self._known: dict[str, Source] = {}
-        self._scratches: set[Scratch] = set()
+        self._asked: set[str] = set()
         self._operations: set[asyncio.Future[None]] = set()
-        self._starting = False
         self._ending = False
         self._told: dict[str, str] = {}
         models.commands = self
@@ -101,21 +110,23 @@ class Control:
         check_name(name)
         with self._operation():
             try:
-                failure = await self._load(name, overrides)
-            except ConfigError as exc:
-                _LOG.error("Poll failed for model directory '%s': %s", name, exc.text)
-                text = f"failed to load '{name}', failed to poll from model repository"
-                raise RequestError(text, Code.INTERNAL) from exc
+                outcome = await self._load({name: overrides})
             except StartError as exc:
                 raise RequestError(exc.render(), Code.INTERNAL) from exc
-        if failure:
-            raise RequestError(f"load failed for model '{name}': {failure}\n")
+        if name in outcome.failures:
+            raise RequestError(f"load failed for model '{name}': {outcome.failures[name]}\n")
+        for unreadable, text in outcome.unreadable.items():
+            _LOG.error("Poll failed for model directory '%s': %s", unreadable, text)
+        if outcome.unreadable:
+            raise RequestError(
+                f"failed to load '{name}', failed to poll from model repository", Code.INTERNAL
+            )
 
     async def unload(self, name: str, *, dependents: bool = False) -> None:
         """See ``Directory.unload``."""
         self._check_allowed()
         with self._operation():
-            await self._unload(name)
+            await self._unload(name, cascade=dependents)
 
     async def names(self) -> tuple[list[str], list[str]]:
         """See ``Commands.names``."""
@@ -141,30 +152,23 @@ class Control:
             names, twice = await self.names()
             problems += [f"{name}: not unique across all model repositories" for name in twice]
             names = [name for name in names if name not in twice]
-        self._starting = True
+        self._changer.starting = True
         try:
             with self._operation():
-                found = await _all(self._load_at_start(name) for name in names)
+                outcome = await self._load({name: Overrides() for name in names})
         finally:
-            self._starting = False
-        return problems + [line for lines in found for line in lines]
-
-    async def poll(self) -> None:
-        """Look at the repositories once, and bring everything up to date with them (poll mode)."""
-        try:
-            names, twice = await self.names()
-        except OSError as exc:
-            # A file system that is away for a moment must not end all service.
-            _LOG.error("failed to poll model repository: %s; everything stays as it is", exc)
-            return
-        for name in twice:
-            self._told_once(name, "not unique across all model repositories")
-        there = set(names) - set(twice)
-        with self._operation():
-            for name in [name for name in self._models.tracked if name not in there]:
-                await self._unload(name)
-                self._models.forget_failures(name)
-            await _all(self._poll_one(name) for name in sorted(there))
+            self._changer.starting = False
+        for name, text in outcome.unreadable.items():
+            self._tell_once(name, text)
+            problems.append(f"{name}: {text}")
+        for name, text in sorted(outcome.failures.items()):
+            model = self._models.tracked.get(name)
+            failed = {n: r.reason for n, r in sorted(model.records.items()) if r.failed} if model else {}
+            problems += [
+                f"{name}, version {number}: {reason}" if number >= 0 else f"{name}: {reason}"
+                for number, reason in failed.items()
+            ] or [f"{name}: {text}"]
+        return problems
 
     async def end(self) -> None:
         """Let loads that have begun finish, then unload everything and wait until it is gone."""
@@ -175,16 +179,69 @@ class Control:
         for name in tuple(self._models.tracked):
             self._models.retire(name)
         await self._models.gone()
-        await self._readers.idle()
+        await self._loaders.idle()
         self.close()
 
     def close(self) -> None:
-        """Release what outlives the process otherwise. Does not wait."""
+        """Release what the process must not leave behind. Does not wait."""
+        self._changer.close()
         self._readers.close()
         self._loaders.close()
-        for scratch in self._scratches:
-            scratch.remove()
-        self._scratches.clear()
+
+    # Poll mode
+
+    async def poll(self) -> None:
+        """Look at the repositories once, and bring everything up to date with them."""
+        try:
+            names, twice = await self.names()
+        except OSError as exc:
+            # A file system that is away for a moment must not end all service.
+            _LOG.error("failed to poll model repository: %s; everything stays as it is", exc)
+            return
+        for name in twice:
+            self._tell_once(name, "not unique across all model repositories")
+        there = set(names) - set(twice)
+        with self._operation():
+            for name in [name for name in self._models.tracked if name not in there]:
+                await self._unload(name, cascade=False)
+                self._models.forget_failures(name)
+            changed = await all_of(self._has_changed(name) for name in sorted(there))
+            requests = {name: Overrides() for name, new in zip(sorted(there), changed, strict=True) if new}
+            if not requests:
+                return
+            try:
+                outcome = await self._load(requests)
+            except StartError as exc:
+                _LOG.error("failed to poll model repository: %s", exc.render())
+                return
+            for name in requests.keys() - outcome.unreadable.keys():
+                self._told.pop(name, None)
+            for name, text in outcome.unreadable.items():
+                self._tell_once(name, text)
+
+    async def _has_changed(self, name: str) -> bool:
+        """Whether a model folder is not as it was loaded, and nobody is just writing it."""
+        try:
+            before = await self._look(name)
+            known = self._changer.known.get(name)
+            if known is not None and known.print == before:
+                return False
+            await asyncio.sleep(self._options.settle_seconds)
+            if await self._look(name) == before:
+                return True
+            _LOG.info("model folder '%s' is being written: it is left to the next poll", name)
+        except (ConfigError, OSError) as exc:
+            self._tell_once(name, str(exc))
+        return False
+
+    async def _look(self, name: str) -> Fingerprint:
+        return await self._readers.run(lambda: fingerprint(find_model(self._options.repositories, name)))
+
+    def _tell_once(self, name: str, text: str) -> None:
+        """Log why a model cannot be read, unless the last look found the same."""
+        if self._told.get(name) != text:
+            self._told[name] = text
+            _LOG.error("Poll failed for model directory '%s': %s", name, text)
 
     # Operations
 
@@ -193,7 +250,7 @@ class Control:
         """Something that must come to its end before the server may unload everything."""
         if self._ending:
             raise RequestError("Server not ready", Code.UNAVAILABLE)
-        done: asyncio.Future[None] = self._services.loop.create_future()
+        done: asyncio.Future[None] = self._loop.create_future()
         self._operations.add(done)
         try:
             yield
@@ -207,235 +264,102 @@ class Control:
                 "explicit model load / unload is not allowed if polling is enabled", Code.UNAVAILABLE
             )
 
-    async def _load_at_start(self, name: str) -> list[str]:
-        try:
-            await self._load(name, Overrides())
-        except ConfigError as exc:
-            self._told_once(name, exc.text)
-            return [f"{name}: {exc.text}"]
-        model = self._models.tracked.get(name)
-        return [
-            f"{name}, version {number}: {record.reason}" if number >= 0 else f"{name}: {record.reason}"
-            for number, record in sorted(model.records.items() if model is not None else ())
-            if record.failed
-        ]
-
-    async def _poll_one(self, name: str) -> None:
-        """Bring one model up to date, unless somebody is just writing it."""
-        try:
-            before = await self._look(name)
-            known = self._known.get(name)
-            if known is not None and known.print == before:
-                return
-            await asyncio.sleep(self._options.settle_seconds)
-            if await self._look(name) != before:
-                _LOG.info("model folder '%s' is being written: it is left to the next poll", name)
-                return
-            await self._load(name, Overrides())
-            self._told.pop(name, None)
-        except ConfigError as exc:
-            self._told_once(name, exc.text)
-        except (OSError, StartError) as exc:
-            self._told_once(name, str(exc))
-
-    async def _look(self, name: str) -> Fingerprint:
-        return await self._readers.run(lambda: fingerprint(find_model(self._options.repositories, name)))
-
-    def _told_once(self, name: str, text: str) -> None:
-        """Log why a model cannot be read, unless the last look found the same."""
-        if self._told.get(name) != text:
-            self._told[name] = text
-            _LOG.error("Poll failed for model directory '%s': %s", name, text)
-
-    async def _load(self, name: str, overrides: Overrides) -> str:
-        """Load a model, or bring it up to date.
-
-        Returns:
-            Why it failed; empty if it did not.
+    async def _load(self, requests: Mapping[str, Overrides]) -> Outcome:
+        """Load models, or bring them up to date, and the ensembles that they are part of.
 
         Raises:
-            ConfigError: The model cannot be read; nothing has changed.
             StartError: A package is missing.
         """
-        async with self._reservations.hold({name}):
-            known = self._known.get(name)
-            source = await self._readers.run(
-                lambda: read_source(name, overrides, self._reading, known), _drop
+        known = self._changer.known
+        held = set(requests)
+        while True:
+            async with self._reservations.hold(held):
+                found = await read_all(requests, known, self._reading, self._readers)
+                more = dependents(self._configs(), found.changed.keys())
+                if found.names | more <= held:
+                    self._asked |= requests.keys() - found.unreadable.keys()
+                    return Outcome(await self._change(found, more), found.unreadable)
+            # Only now is it known which models belong together; in the meantime anything may have changed.
+            found.discard()
+            held = held | found.names | more
+
+    async def _change(self, found: Found, more: Iterable[str]) -> dict[str, str]:
+        """Bring up what was found to be changed, members before ensembles; failures by name."""
+        sources = {name: self._changer.known[name] for name in more} | found.changed
+        configs = {name: source.folder.config for name, source in sources.items()}
+        circular = circular_ensembles(self._configs() | configs)
+        failures: dict[str, str] = {}
+        for level in levels(configs):
+            texts = await all_of(
+                self._change_one(name, sources[name], failures, circular.get(name, "")) for name in level
             )
-            if source is None:
-                return ""
-            if source.scratch is not None:
-                self._scratches.add(source.scratch)
-            return await self._bring_up(name, source)
+            failures |= {name: text for name, text in zip(level, texts, strict=True) if text}
+        return failures
 
-    async def _unload(self, name: str) -> None:
-        async with self._reservations.hold({name}):
-            self._known.pop(name, None)
-            self._models.retire(name)
-
-    async def _bring_up(self, name: str, source: Source) -> str:
-        """Make the versions of a source serve in place of those that do; why that failed, if it did."""
-        model = self._models.track(name)
-        folder = source.folder
-        if folder.problem is not None and (not folder.versions or folder.backend is None):
-            model.records[_NO_VERSION] = _failed(folder.problem)
-            _LOG.error("failed to load '%s': %s", name, folder.problem.text)
-            self._share(source, ())
-            return folder.problem.text
-        model.records.pop(_NO_VERSION, None)
-        ready = model.ready()
-        updates = [
-            n for n in folder.versions if n in ready and self._only_instances(name, source, n, ready[n])
-        ]
-        fresh = [number for number in folder.versions if number not in updates]
-        for number in fresh:
-            if number not in ready:
-                model.records[number] = Record(State.LOADING)
-        results = await _all(
-            [
-                *(self._load_version(source, number) for number in fresh),
-                *(self._prepare(ready[number], source) for number in updates),
-            ]
-        )
-        loaded = dict(zip(fresh, results[: len(fresh)], strict=True))
-        changes = dict(zip(updates, results[len(fresh) :], strict=True))
-        versions = {n: result for n, result in loaded.items() if isinstance(result, ModelVersion)}
-        errors = {n: result for n, result in (loaded | changes).items() if isinstance(result, LoadError)}
-        errors |= self._start(versions)
-        for number, change in changes.items():
-            if isinstance(change, Change):
-                _apply(ready[number], change)
-        self._share(source, versions.values())
-        if errors:
-            self._give_up(name, versions, errors)
-            return "".join(_piece(number, errors[number], number in updates) for number in sorted(errors))
-        self._known[name] = source
-        self._models.swap(name, versions, updates)
-        if source.print is not None:
-            self._models.forget_failures(name, keep=source.print.versions)
-        return ""
-
-    def _only_instances(self, name: str, source: Source, number: int, version: ModelVersion) -> bool:
-        """Whether a READY version is as the source has it, but perhaps for its instances."""
-        known = self._known.get(name)
-        return (
-            known is not None
-            and known.print is not None
-            and source.print is not None
-            and known.print.of_version(number) == source.print.of_version(number)
-            and same_but_for_instances(known.folder.config, source.folder.config)
-            and isinstance(version.runner, Resizable)
-        )
-
-    async def _load_version(self, source: Source, number: int) -> ModelVersion | LoadError:
-        try:
-            return await self._loaders.run(
-                lambda: load_version(source.folder, number, self._services, self._options.retries),
-                ModelVersion.close,
-            )
-        except LoadError as exc:
-            return exc
-        except StartError as exc:
-            if self._starting:
-                raise
-            return LoadError(exc.render(), Code.INTERNAL)
-
-    async def _prepare(self, version: ModelVersion, source: Source) -> Change | LoadError:
-        assert isinstance(version.runner, Resizable)
-        workers = version.runner.workers()
-        try:
-            return await self._loaders.run(
-                lambda: prepare_change(version, workers, source.folder, self._services)
-            )
-        except (LoadError, StartError) as exc:
-            return exc if isinstance(exc, LoadError) else LoadError(exc.render(), Code.INTERNAL)
-
-    def _start(self, versions: Mapping[int, ModelVersion]) -> dict[int, LoadError]:
-        errors: dict[int, LoadError] = {}
-        for number, version in versions.items():
+    async def _change_one(self, name: str, source: Source, failures: Mapping[str, str], circular: str) -> str:
+        if members(source.folder.config):
             try:
-                version.start(self._services.loop, self._sink)
-            except Exception as exc:  # noqa: BLE001 - no thread or descriptor is left: the load fails, not the server
-                _LOG.exception("an instance could not be started")
-                errors[number] = LoadError(f"{type(exc).__name__}: {exc}", Code.INTERNAL)
-        return errors
+                if circular:
+                    raise LoadError(circular)
+                self._check_members(source, failures)
+            except LoadError as exc:
+                self._drop_ensemble(name, exc.text)
+                # Without a fingerprint: the next load is to try again, whatever has changed.
+                self._changer.known[name] = replace(source, print=None)
+                return exc.text
+        return await self._changer.change(name, source)
 
-    def _give_up(
-        self, name: str, versions: Mapping[int, ModelVersion], errors: Mapping[int, LoadError]
-    ) -> None:
-        """Record a load that failed; all selected versions load together, so none of the new ones is used."""
-        records = self._models.track(name).records
-        for number, error in errors.items():
-            if records[number].state is State.LOADING:
-                records[number] = _failed(error)
-        for number, version in versions.items():
-            record = records[number] if records[number].state is State.LOADING else None
-            if record is not None:
-                record.state = State.UNLOADING
-            self._models.end(version, record)
+    def _check_members(self, source: Source, failures: Mapping[str, str]) -> None:
+        """Check that what an ensemble is made of is there and fits together.
 
-    def _share(self, source: Source, versions: Collection[ModelVersion]) -> None:
-        """Remove the files that came with a request once the last version loaded from them is gone."""
-        if source.scratch is None:
-            return
-        left = len(versions)
+        Raises:
+            LoadError: It is not, or does not.
+        """
+        config = source.folder.config
+        needed = members(config)
+        loaded = {member: self._models.versions(member) for member in needed}
+        tracked = {member for member in needed if member in self._changer.known or member in failures}
+        if tracked == needed:
+            numbers = {member: [v.version for v in versions] for member, versions in loaded.items()}
+            check_dependencies(config, numbers, {}, failures)
+        check_ensemble(
+            config,
+            {
+                member: versions[-1].settings.message if versions else None
+                for member, versions in loaded.items()
+            },
+        )
 
-        def gone() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
-                self._discard(source)
+    async def _unload(self, name: str, *, cascade: bool) -> None:
+        """Unload a model.
 
-        for version in versions:
-            version.when_gone(gone)
-        if not versions:
-            self._discard(source)
+        Args:
+            name: Model name.
+            cascade: Whether what was loaded only because the model is made of it goes, too.
+        """
+        held = {name}
+        while True:
+            async with self._reservations.hold(held):
+                configs = self._configs()
+                gone = leaving(configs, name, self._asked) if cascade else {name}
+                broken = dependents(configs, gone)
+                if gone | broken <= held:
+                    for one in sorted(gone):
+                        self._changer.known.pop(one, None)
+                        self._asked.discard(one)
+                        self._models.retire(one)
+                    for ensemble in sorted(broken):
+                        self._drop_ensemble(ensemble, f"a model that it is made of was unloaded: {name}")
+                    return
+            held = held | gone | broken
 
-    def _discard(self, source: Source) -> None:
-        if source.scratch is not None:
-            self._scratches.discard(source.scratch)
-            self._readers.run(source.scratch.remove)
+    def _drop_ensemble(self, name: str, text: str) -> None:
+        """Let an ensemble go that cannot be run; it comes back with its members."""
+        _LOG.error("ensemble '%s' is not served: %s", name, text)
+        self._models.retire(name)
 
-
-async def _all(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results of calls that run at the same time, once all are done; the first error if there is one."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    if not tasks:
-        return []
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
-    errors = [error for task in tasks if (error := task.exception()) is not None]
-    if errors:
-        raise errors[0]
-    return [task.result() for task in tasks]
-
-
-def _drop(source: Source | None) -> None:
-    if source is not None:
-        source.discard()
-
-
-def _apply(version: ModelVersion, change: Change) -> None:
-    """Give a READY version the instances of its new config."""
-    assert isinstance(version.runner, Resizable)
-    version.runner.resize(change.added, change.removed)
-    version.statistics.merge(change.statistics)
-    version.settings = change.settings
-    version.signatures = change.signatures
-
-
-def _failed(error: LoadError) -> Record:
-    return Record(State.UNAVAILABLE, f"{error.code.value}: {error.text}")
-
-
-def _piece(number: int, error: LoadError, ready: bool) -> str:
-    state = State.READY if ready else State.UNAVAILABLE
-    return f"version {number} is at {state.value} state: {error.code.value}: {error.text};"
+    def _configs(self) -> dict[str, object]:
+        return {name: source.folder.config for name, source in self._changer.known.items()}
 
 
 def _names(repositories: Sequence[Path]) -> tuple[list[str], list[str]]:
