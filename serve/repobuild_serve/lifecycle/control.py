@@ -299,9 +299,7 @@ class Control:
     async def _change_one(self, name: str, source: Source, failures: Mapping[str, str], circular: str) -> str:
         if members(source.folder.config):
             try:
-                if circular:
-                    raise LoadError(circular)
-                self._check_members(source, failures)
+                self._check_members(source, failures, circular)
             except LoadError as exc:
                 self._drop_ensemble(name, exc.text)
                 # Without a fingerprint: the next load is to try again, whatever has changed.
@@ -309,12 +307,14 @@ class Control:
                 return exc.text
         return await self._changer.change(name, source)
 
-    def _check_members(self, source: Source, failures: Mapping[str, str]) -> None:
+    def _check_members(self, source: Source, failures: Mapping[str, str], circular: str) -> None:
         """Check that what an ensemble is made of is there and fits together.
 
         Raises:
             LoadError: It is not, or does not.
         """
+        if circular:
+            raise LoadError(circular)
         config = source.folder.config
         needed = members(config)
         loaded = {member: self._models.versions(member) for member in needed}
