@@ -114,7 +114,7 @@ def read_model(
         backend = _find_backend(config, path, versions, auto_complete=auto_complete)
     except LoadError as exc:
         # Triton finds this out only when it loads the model, so the model is tracked as UNAVAILABLE.
-        return ModelFolder(name, path, config, None, (), exc)
+        return ModelFolder(name, path, config, None, _selected_versions(config, versions), exc)
     selected = _selected_versions(config, versions)
     if auto_complete and selected:
         try:

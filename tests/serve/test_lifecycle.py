@@ -164,6 +164,8 @@ def test_a_start_up_model_that_is_not_there(launch, repository):
     ("body", "status", "text"),
     [
         ({"parameters": {"foo": "x"}}, 500, "unexpected error on creating Triton parameter"),
+        ({"parameters": 1}, 500, "attempt to get members for non-object"),
+        ({"parameters": None}, 500, "attempt to get members for non-object"),
         ({"parameters": {"config": 1}}, 500, "attempt to access JSON non-string as string"),
         (
             {"parameters": {"config": "{"}},
@@ -186,7 +188,16 @@ def test_a_start_up_model_that_is_not_there(launch, repository):
             "failed to load 'm', failed to poll from model repository",
         ),
     ],
-    ids=["other key", "no string", "no JSON", "no config", "other name", "files without config"],
+    ids=[
+        "other key",
+        "number",
+        "null",
+        "no string",
+        "no JSON",
+        "no config",
+        "other name",
+        "files without config",
+    ],
 )
 def test_loads_that_are_refused(started, repository, body, status, text):
     repository.echo("m")
