@@ -143,6 +143,7 @@ def test_all_models_at_the_start(started, repository):
         ["--load-model=m"],
         [EXPLICIT, "--load-model=*", "--load-model=m"],
         ["--model-namespacing=true"],
+        [EXPLICIT, "--load-model=../x"],
         ["--model-control-mode=sometimes"],
         ["--repository-poll-secs=0"],
         ["--model-config-name=../x"],
