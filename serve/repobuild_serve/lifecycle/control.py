@@ -271,7 +271,8 @@ class Control:
         if tracked == needed:
             numbers = {member: [v.version for v in versions] for member, versions in loaded.items()}
             check_dependencies(config, numbers, {}, failures)
-        check_ensemble(
+        # As Triton does on every ensemble.
+        config.model_transaction_policy.decoupled = check_ensemble(
             config,
             {
                 member: versions[-1].settings.message if versions else None
