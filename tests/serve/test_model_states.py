@@ -226,7 +226,10 @@ def test_a_version_that_is_gone_is_freed_without_the_collector(repository):
             await control.unload("m")
             await models.gone()
             # The thread of the pool that loaded it, and the loop, hold their last call for a moment.
-            await asyncio.sleep(0.05)
+            for _ in range(1000):
+                if not any(reference() is not None for reference in seen):
+                    break
+                await asyncio.sleep(0.01)
             assert [reference() for reference in seen] == [None] * len(seen)
             gc.enable()
         await control.end()
