@@ -18,7 +18,7 @@ from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
-from repobuild_serve.wire.plan import Asked, InferPlan
+from repobuild_serve.wire.plan import Asked
 from repobuild_serve.wire.response import BatchResponses
 from repobuild_serve.wire.single_response import single_response
 
@@ -31,7 +31,7 @@ class Endpoint:
 
     def __init__(self, version: ModelVersion) -> None:
         self.version = version
-        self.plan = InferPlan(version.settings, version.version, version.labels)
+        self.plan = version.plan
         self.read_usual = reader(self.plan)
         self.submit = version.submit
 
