@@ -14,6 +14,7 @@ from repobuild_serve.config.guess import fill_backend
 from repobuild_serve.config.override import parse_override
 from repobuild_serve.config.parse import parse_text
 from repobuild_serve.config.printing import config_document
+from repobuild_serve.config.validate import validate_config
 from repobuild_serve.errors import ConfigError, LoadError
 from repobuild_serve.messages import model_config_class
 
@@ -370,6 +371,22 @@ def test_what_is_printed_describes_the_same_config(config):
     assert parsed(text).SerializeToString(deterministic=True) == said
     printed = json.dumps(config_document(config))
     assert parse_override(printed).SerializeToString(deterministic=True) == said
+
+
+@settings(max_examples=300, deadline=None)
+@given(_messages(model_config_class().DESCRIPTOR), st.sampled_from(["python", "ensemble"]))
+def test_any_config_is_taken_or_refused_with_a_text(config, kind):
+    config.name = "m"
+    config.backend, config.platform = ("", kind) if kind == "ensemble" else (kind, "")
+    try:
+        validate_config(config)
+        complete_config(config, 1)
+        resolve_instances(config)
+    except (ConfigError, LoadError) as refused:
+        told = refused.text
+    else:
+        told = "taken"
+    assert told
 
 
 @settings(max_examples=100, deadline=None)

@@ -66,17 +66,34 @@ def _message(descriptor: Any, document: dict[str, Any], at: str) -> dict[str, An
 
 def _field(field: Any, value: Any, at: str) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        if isinstance(value, list):
+            what = f"Cannot bind a list to map for field '{field.name}'."
+            raise _Wrong(f"{_parent(at)}: invalid value {what} for type Map")
         if not isinstance(value, dict):
             raise _refused(field, value, at)
         entry = field.message_type.fields_by_name["value"]
         return {
-            key: _value(entry, item, f"{at}[{index}].value")
-            for index, (key, item) in enumerate(value.items())
+            key: _item(entry, item, f"{at}[{index}].value") for index, (key, item) in enumerate(value.items())
         }
     if field.is_repeated:
-        if not isinstance(value, list):
-            raise _refused(field, value, at)
-        return [_value(field, item, f"{at}[{index}]") for index, item in enumerate(value)]
+        # One value stands for a list of it, and null in a list for nothing.
+        many, items = isinstance(value, list), value if isinstance(value, list) else [value]
+        return [
+            _value(field, item, f"{at}[{index}]" if many else at)
+            for index, item in enumerate(items)
+            if item is not None
+        ]
+    if isinstance(value, list):
+        inside = _parent(at)
+        where = f"{inside} " if inside else ""
+        raise _Wrong(f"{where}{field.name}: Proto field is not repeating, cannot start list.")
+    return _value(field, value, at)
+
+
+def _item(field: Any, value: Any, at: str) -> Any:
+    """The value of a map's entry; ``null`` is the default."""
+    if value is None:
+        return {} if field.message_type is not None else field.default_value
     return _value(field, value, at)
 
 
@@ -85,34 +102,48 @@ def _value(field: Any, value: Any, at: str) -> Any:
         if not isinstance(value, dict):
             raise _refused(field, value, at)
         return _message(field.message_type, value, at)
-    if field.enum_type is not None:
-        return _enum(field, value, at)
-    if field.cpp_type == field.CPPTYPE_STRING:
-        if isinstance(value, str):
-            return value
-    elif field.cpp_type == field.CPPTYPE_BOOL:
-        if isinstance(value, bool):
-            return value
-        if value in ("true", "false"):
-            return value == "true"
-    elif field.cpp_type in {field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE}:
-        if not isinstance(value, bool | list | dict):
-            return value
-    elif (number := _whole(value)) is not None and _fits(field, number):
-        return number
-    raise _refused(field, value, at)
-
-
-def _enum(field: Any, value: Any, at: str) -> Any:
-    names = field.enum_type.values_by_name
-    if isinstance(value, str):
-        name = value.upper().replace("-", "_")
-        if name in names:
-            return name
-    number = _whole(value)
-    if number is None or not -(1 << 31) <= number < 1 << 31:
+    if isinstance(value, dict):
+        what = "Starting an object on a scalar field"
+        raise _Wrong(f"{_parent(at)}: invalid value {what} for type {field.name}")
+    found = _enum(field, value) if field.enum_type is not None else _scalar(field, value)
+    if found is None:
         raise _refused(field, value, at)
-    return number
+    return found
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    """The value as the field's type; None if it is no such."""
+    if field.cpp_type == field.CPPTYPE_STRING:
+        return value if isinstance(value, str) else None
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        return (
+            _BOOLEANS.get(value.lower())
+            if isinstance(value, str)
+            else value
+            if isinstance(value, bool)
+            else None
+        )
+    if field.cpp_type in {field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE}:
+        return _real(value)
+    number = _whole(value)
+    return number if number is not None and _fits(field, number) else None
+
+
+def _enum(field: Any, value: Any) -> Any:
+    if isinstance(value, str) and value.upper() in field.enum_type.values_by_name:
+        return value.upper()
+    number = _whole(value)
+    return number if number is not None and -(1 << 31) <= number < 1 << 31 else None
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, bool):
+        return None
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value
 
 
 def _whole(value: Any) -> int | None:
@@ -146,6 +177,16 @@ def _refused(field: Any, value: Any, at: str) -> _Wrong:
     return _Wrong(f"({at}): invalid value {shown} for type {type_name}")
 
 
+def _parent(at: str) -> str:
+    """The place that a field stands in, in the parentheses that Triton's texts have; empty at the top."""
+    inside = at.rpartition(".")[0]
+    return f"({inside})" if inside else ""
+
+
+_BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
+"""Words that C++ protobuf takes for a boolean, in any case."""
 _TYPE_NAMES = {
     1: "TYPE_DOUBLE",
     2: "TYPE_FLOAT",
