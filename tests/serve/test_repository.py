@@ -73,7 +73,7 @@ def refused(repository, text, name="m"):
             "model input 'IN' has different size for dims and reshape for m",
         ),
         (
-            HEAD + IO.replace("[ 2 ]", "[ 2, -1 ] reshape { shape: [ 2 ] }", 1),
+            HEAD + IO.replace("[ 2 ]", "[ 2, -1, -1 ] reshape { shape: [ 2, -1 ] }", 1),
             "model input 'IN' has different number of variable-size dimensions for dims and reshape for m",
         ),
         (
@@ -135,7 +135,7 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
         ('cc_model_filenames { key: "8.0" value: "x" }', "cc_model_filenames"),
         (
-            'batch_input [{ kind: BATCH_ELEMENT_COUNT target_name: "X" source_input: "IN" }]',
+            'batch_input [{ target_name: "X" data_type: TYPE_FP32 source_input: "IN" }]',
             "batch_input",
         ),
         (
@@ -198,9 +198,8 @@ def test_what_has_no_effect_here_is_accepted_and_reported(repository, load):
         (
             'instance_group [{ profile: [ "1" ] }]',
             (
-                "instance group m_0 of model m and platform onnxruntime_onnx specifies profile field which "
-                "is only "
-                "supported for TensorRT models"
+                "instance group m_0 of model m and platform onnxruntime_onnxspecifies profile field which "
+                "is only supported for TensorRT models"
             ),
         ),
         (
