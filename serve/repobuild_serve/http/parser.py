@@ -24,6 +24,7 @@ class Request:
         method: Method, in capitals.
         target: Path and query as sent.
         headers: Value by lower-case name; of repeated fields the last counts.
+        fields: Every header field as sent.
         body: The body, after removal of the transfer coding.
         keep_alive: Whether the connection stays open after the answer.
         http10: Whether the client speaks HTTP/1.0.
@@ -32,6 +33,7 @@ class Request:
     method: bytes = b""
     target: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
+    fields: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
     keep_alive: bool = True
     http10: bool = False
@@ -137,6 +139,7 @@ class RequestParser:
             self._refuse(431, _HEADER_TOO_LARGE)
         if self.in_head:
             self._request.headers[name.lower()] = value
+            self._request.fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Called when the body starts."""
@@ -159,7 +162,11 @@ class RequestParser:
         """Called for each chunk of a chunked body."""
         self._chunks += 1
         if self._chunks > self._limits.chunks:
-            self._refuse(400, f"request body has more than {self._limits.chunks} chunks")
+            self._refuse(
+                400,
+                f"Chunked request body exceeds maximum of {self._limits.chunks} non-empty chunks. "
+                "Send fewer or larger HTTP chunks.",
+            )
 
     def on_body(self, body: bytes) -> None:
         """Called with each piece of the body."""
