@@ -32,7 +32,6 @@ SAMPLES = {
 }
 
 
-
 class Identity(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
@@ -195,7 +194,9 @@ def test_strings_have_one_dim(open_model):
         "Triton only supports 1 dimensional List of String as input for 'words' for model 'm'"
     )
     scalars = "reshape { shape: [ ] }"
-    instance = open_model(Shout(), [("words", "STRING", [1], scalars), inputs[1]], [(*outputs[0], scalars), outputs[1]])
+    instance = open_model(
+        Shout(), [("words", "STRING", [1], scalars), inputs[1]], [(*outputs[0], scalars), outputs[1]]
+    )
     texts, _ = instance.run(
         {"words": np.array([b"a", b"b"], dtype=object), "scale": np.zeros((2, 1), dtype=np.float32)}
     )
@@ -207,9 +208,10 @@ def test_strings_have_one_dim(open_model):
 def test_datatypes_that_triton_s_backend_lacks(open_model, wire, role):
     types = ("FP32", wire) if role == "output" else (wire, "FP32")
     name = f"{role.upper()}__0"
-    assert refusal(
-        open_model, Identity(), [("INPUT__0", types[0], [2])], [("OUTPUT__0", types[1], [2])]
-    ) == f"unsupported datatype TYPE_{wire} for {role} '{name}' for model 'm'"
+    assert (
+        refusal(open_model, Identity(), [("INPUT__0", types[0], [2])], [("OUTPUT__0", types[1], [2])])
+        == f"unsupported datatype TYPE_{wire} for {role} '{name}' for model 'm'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,10 @@ def test_a_dict_of_tensors(open_model):
     ("inputs", "text"),
     [
         ([("left", "FP32", [1])], "configuration expects 1 inputs, model provides 2"),
-        ([("INPUT__0", "FP32", [1]), ("X__0", "FP32", [1])], "two inputs of the configuration are for the same"),
+        (
+            [("INPUT__0", "FP32", [1]), ("X__0", "FP32", [1])],
+            "two inputs of the configuration are for the same",
+        ),
         ([("INPUT__0", "FP32", [1]), ("INPUT__2", "FP32", [1])], "input 'INPUT__2' refers to an argument"),
     ],
     ids=["count", "twice", "beyond"],
@@ -276,7 +281,11 @@ def test_an_output_index_that_the_model_does_not_have(open_model):
 @pytest.mark.parametrize(
     ("value", "text", "code"),
     [
-        (1, "configuration expects datatype TYPE_FP32 for output 'OUT__0', model provides TYPE_FP64", "INVALID_ARG"),
+        (
+            1,
+            "configuration expects datatype TYPE_FP32 for output 'OUT__0', model provides TYPE_FP64",
+            "INVALID_ARG",
+        ),
         (2, "output 'OUT__0' is a scalar which is not supported.", "INVALID_ARG"),
         (3, "the model met 3", "INTERNAL"),
     ],
@@ -330,7 +339,9 @@ def test_a_pickle_is_refused_without_loading_it(open_model, tmp_path, write):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"nothing of the kind", b"PK\x03\x04 torn"], ids=["empty", "text", "torn"])
+@pytest.mark.parametrize(
+    "data", [b"", b"nothing of the kind", b"PK\x03\x04 torn"], ids=["empty", "text", "torn"]
+)
 def test_a_file_that_is_no_model(open_model, tmp_path, data):
     (tmp_path / "model.pt").write_bytes(data)
     text = refusal(open_model, None, [("x", "FP32", [2])], [("OUT__0", "FP32", [3])])
@@ -397,7 +408,12 @@ def test_an_exported_program_and_its_names(open_exported, inputs, outputs):
 @pytest.mark.parametrize(
     ("inputs", "outputs", "more", "text"),
     [
-        ([("x", "FP64", [2])], None, {}, "configuration expects datatype TYPE_FP64 for input 'x', model provides"),
+        (
+            [("x", "FP64", [2])],
+            None,
+            {},
+            "configuration expects datatype TYPE_FP64 for input 'x', model provides",
+        ),
         ([("x", "FP32", [3])], None, {}, "input 'x' has shape [-1,2] in the exported program but [-1,3]"),
         ([("z", "FP32", [2])], None, {}, "input 'z' is not found in the model, whose inputs are ARGS[0]"),
         (None, [("RESULT[a]", "FP32", [3])], {}, "output 'RESULT[a]' is not found"),
@@ -502,7 +518,9 @@ def test_inference_mode(open_model, monkeypatch, value, inference):
     seen = []
     true_from = torch.from_numpy
     monkeypatch.setattr(
-        torch, "from_numpy", lambda array: (seen.append(torch.is_inference_mode_enabled()), true_from(array))[1]
+        torch,
+        "from_numpy",
+        lambda array: (seen.append(torch.is_inference_mode_enabled()), true_from(array))[1],
     )
     extra = parameter("INFERENCE_MODE", value) if value else ""
     instance = open_model(Modes(), [("x", "FP32", [2])], [("OUT__0", "FP32", [2])], extra=extra)
@@ -537,7 +555,8 @@ def test_switches_that_models_disagree_on(tmp_path):
         first = backend.open(config("first", "false"), path, "m_0")
         assert not torch._C._jit_texpr_fuser_enabled()
         assert refusal(backend.open, config("second", "true"), path, "m_0") == (
-            "parameter 'ENABLE_TENSOR_FUSER' holds for all PyTorch models of the server: model 'second' asks for "
+            "parameter 'ENABLE_TENSOR_FUSER' holds for all PyTorch models of the server: model 'second' "
+            "asks for "
             "true, model 'first' for false"
         )
         first.close()
@@ -563,7 +582,13 @@ def test_thread_counts_that_differ_are_warned_of(open_model, caplog):
 
 def test_instances_run_side_by_side(open_model):
     instances = [
-        open_model(Linear() if not number else None, X, Y, name=f"m_{number}", extra=parameter("ENABLE_WEIGHT_SHARING", "1"))
+        open_model(
+            Linear() if not number else None,
+            X,
+            Y,
+            name=f"m_{number}",
+            extra=parameter("ENABLE_WEIGHT_SHARING", "1"),
+        )
         for number in range(2)
     ]
     wrong = []
@@ -609,7 +634,9 @@ def test_a_model_without_config_is_told_to_have_one(repository, launch):
     scripted(Linear(), repository.path / "m" / "1" / "model.pt")
     server = launch(repository.path)
     assert server.process.wait(60) == 3
-    assert "model configuration must contain at least one input, none were specified" in server.log.read_text()
+    assert (
+        "model configuration must contain at least one input, none were specified" in server.log.read_text()
+    )
 
 
 def test_torch_is_imported_only_for_its_models():

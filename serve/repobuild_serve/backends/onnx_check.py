@@ -108,7 +108,8 @@ def _check_count(settings: ModelSettings, provided: int) -> None:
     expected = sum(not entry.optional for entry in message.input) + len(_extra_inputs(message))
     if expected != provided:
         raise LoadError(
-            f"unable to load model '{settings.name}', configuration expects {expected} inputs, model provides "
+            f"unable to load model '{settings.name}', configuration expects {expected} inputs, model "
+            "provides "
             f"{provided}"
         )
 
@@ -142,7 +143,8 @@ def _check_extra(settings: ModelSettings, inputs: dict[str, TensorInfo]) -> None
     for control, config_type in _controls(settings.message):
         if control not in inputs:
             raise LoadError(
-                f"configuration specified sequence control '{control}', but model does not provide that input",
+                f"configuration specified sequence control '{control}', but model does not provide that "
+                "input",
                 Code.INTERNAL,
             )
         found = inputs[control]

@@ -66,7 +66,8 @@ def _add_tensors(config: Any, section: Any, infos: Iterable[TensorInfo]) -> None
     for info in infos:
         if not info.config_type:
             raise LoadError(
-                f"autofill failed for model '{config.name}': tensor '{info.name}' has type {info.type}, which "
+                f"autofill failed for model '{config.name}': tensor '{info.name}' has type {info.type}, "
+                "which "
                 "is no tensor of a known element type"
             )
         entry = section.add()

@@ -196,7 +196,8 @@ def _check_platform(settings: ModelSettings, kind: Kind, path: Path) -> None:
     if compiled == (kind is Kind.SCRIPT):
         fitting = PyTorchBackend.platform if compiled else _COMPILED_PLATFORM
         raise LoadError(
-            f"failed to load model '{settings.name}': '{path}' is {kind.value}, whose platform is '{fitting}', "
+            f"failed to load model '{settings.name}': '{path}' is {kind.value}, whose platform is "
+            f"'{fitting}', "
             f"but the configuration says platform '{settings.platform}'",
             Code.INTERNAL,
         )
@@ -218,7 +219,8 @@ def _torch(name: str) -> Any:
             import torch
         except ImportError as exc:
             raise LoadError(
-                f"failed to load model '{name}': PyTorch is not installed ({exc}); pip install 'repobuild[torch]'",
+                f"failed to load model '{name}': PyTorch is not installed ({exc}); pip install "
+                "'repobuild[torch]'",
                 Code.UNAVAILABLE,
             ) from exc
     return torch

@@ -97,7 +97,8 @@ def _check_payloads(name: str, member: str, data: bytes) -> None:
 def _pickled(name: str, path: Path) -> LoadError:
     return _failed(
         name,
-        f"'{path}' is a pickle as torch.save writes it, and loading a pickle runs code that it names; save the "
+        f"'{path}' is a pickle as torch.save writes it, and loading a pickle runs code that it names; "
+        "save the "
         "model with torch.jit.script(model).save(...) or torch.export.save(...)",
     )
 

@@ -37,7 +37,8 @@ def script_positions(model: str, role: str, names: Sequence[str], arguments: Seq
         positions = [int(match.group(1)) for match in found if match]
     else:
         _LOG.warning(
-            "model %s: its %ss %s are neither arguments of forward nor all of the form <name>__<index>, and are "
+            "model %s: its %ss %s are neither arguments of forward nor all of the form <name>__<index>, "
+            "and are "
             "taken in the order of the configuration",
             model,
             role,

@@ -94,7 +94,8 @@ class ProcessSettings:
                 for other, theirs in self._switches.get(key, []):
                     if theirs != value and other != name:
                         raise LoadError(
-                            f"parameter '{key}' holds for all PyTorch models of the server: model '{name}' asks "
+                            f"parameter '{key}' holds for all PyTorch models of the server: model "
+                            f"'{name}' asks "
                             f"for {_word(value)}, model '{other}' for {_word(theirs)}"
                         )
             for key, value in parameters.switches.items():
@@ -120,7 +121,7 @@ class ProcessSettings:
                 self._switches[key].remove((name, value))
 
 
-def _word(value: bool) -> str:  # noqa: FBT001 - a value to print
+def _word(value: bool) -> str:
     return "true" if value else "false"
 
 
@@ -146,7 +147,8 @@ def _set_count(torch: Any, name: str, key: str, count: int) -> None:
         torch.set_num_interop_threads(count)
     except RuntimeError:
         _LOG.warning(
-            "model %s: parameter '%s' is ignored: PyTorch has already started its %d threads between operators",
+            "model %s: parameter '%s' is ignored: PyTorch has already started its %d threads between "
+            "operators",
             name,
             key,
             torch.get_num_interop_threads(),

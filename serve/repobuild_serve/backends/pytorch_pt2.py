@@ -122,7 +122,8 @@ def _check_tensor(torch: Any, settings: ModelSettings, item: TensorConfig, role:
         raise LoadError(f"unable to load model '{name}', {role} '{item.name}' is no tensor in the model")
     if found.dtype != torch_type(torch, item):
         raise LoadError(
-            f"unable to load model '{name}', configuration expects datatype {item.datatype.config} for {role} "
+            f"unable to load model '{name}', configuration expects datatype {item.datatype.config} for "
+            f"{role} "
             f"'{item.name}', model provides {type_name(found.dtype)}"
         )
     has = [dim if isinstance(dim, int) else -1 for dim in found.shape]
@@ -139,8 +140,10 @@ def _check_tensor(torch: Any, settings: ModelSettings, item: TensorConfig, role:
     if not fits:
         batch = ", the batch first" if settings.batched else ""
         raise LoadError(
-            f"unable to load model '{name}', {role} '{item.name}' has shape {shape_text(has)} in the exported "
-            f"program but {shape_text(wants)} in the model configuration{batch}; export it with dynamic_shapes "
+            f"unable to load model '{name}', {role} '{item.name}' has shape {shape_text(has)} in the "
+            "exported "
+            f"program but {shape_text(wants)} in the model configuration{batch}; export it with "
+            "dynamic_shapes "
             "for the dims that vary"
         )
 

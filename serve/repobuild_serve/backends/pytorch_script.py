@@ -71,7 +71,8 @@ def _arguments(settings: ModelSettings, module: Any) -> tuple[list[str], bool]:
         return [], True
     if "DictType" in kinds:
         raise LoadError(
-            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) is "
+            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, "
+            "Tensor) is "
             "supported.",
             Code.INTERNAL,
         )
@@ -100,6 +101,7 @@ def _check_kinds(torch: Any, outputs: list[Any], *, several: bool) -> None:
             kind = type(value).__name__
             raise ValueError(f"{where} must be of type Tensor or List[str], received {kind}")
         raise ValueError(
-            "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should not "
+            "output must be of type Tensor, List[str] or Tuple containing one of these two types. It "
+            "should not "
             "be a List / Dictionary of Tensors or a Scalar"
         )

@@ -46,7 +46,8 @@ def check_types(settings: ModelSettings, *, strings: bool) -> None:
                 )
             if wire == "BYTES" and len(item.model_dims) + settings.batched > 1:
                 raise LoadError(
-                    f"Triton only supports 1 dimensional List of String as {role} for '{item.name}' for model "
+                    f"Triton only supports 1 dimensional List of String as {role} for '{item.name}' for "
+                    "model "
                     f"'{settings.name}'",
                     Code.INTERNAL,
                 )
