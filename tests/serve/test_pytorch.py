@@ -25,7 +25,6 @@ from repobuild_serve.errors import Code, LoadError, RequestError
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.messages import model_config_class
 
-
 WIRES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
 SAMPLES = {
     "BOOL": np.array([[True, False], [False, True]]),
