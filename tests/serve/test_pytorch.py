@@ -362,6 +362,12 @@ def test_a_file_that_is_no_model(open_model, tmp_path, data):
     assert "is neither TorchScript nor a PT2 archive" in text
 
 
+def test_a_folder_is_no_model(open_model, tmp_path):
+    (tmp_path / "model.pt").mkdir()
+    text = refusal(open_model, None, [("x", "FP32", [2])], [("OUT__0", "FP32", [3])])
+    assert text.endswith("model.pt' cannot be read: Is a directory")
+
+
 def test_a_torn_torchscript_file(open_model, tmp_path):
     path = tmp_path / "model.pt"
     scripted(Linear(), path)
