@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 from repobuild_serve.backends.pytorch import PyTorchBackend
 from repobuild_serve.config.complete import complete_config
@@ -22,8 +24,6 @@ from repobuild_serve.config.settings import settings_from
 from repobuild_serve.errors import Code, LoadError, RequestError
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.messages import model_config_class
-
-torch = pytest.importorskip("torch", reason="the tests' environment has torch; see pyproject.toml")
 
 WIRES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
 SAMPLES = {
@@ -89,10 +89,15 @@ class Tree(torch.nn.Module):
         return {"sum": x + y, "rest": (options["k"] * 2, x - y)}
 
 
-def scripted(module, path):
+class Mode(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) if self.training else x
+
+
+def scripted(module, path, *, training=False):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.script(module.eval()).save(str(path))
+        torch.jit.script(module.train(training)).save(str(path))
 
 
 def exported(module, path, args, kwargs=None, dynamic=True):
@@ -316,6 +321,15 @@ def test_a_model_that_writes_into_its_input_leaves_read_only_data_alone(open_mod
     assert data.item() == 3
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_runs_in_the_mode_it_was_saved_in(open_model, tmp_path, caplog, training):
+    scripted(Mode(), tmp_path / "model.pt", training=training)
+    with caplog.at_level(logging.WARNING):
+        instance = open_model(None, [("x", "FP32", [1])], [("OUT__0", "FP32", [1])])
+    assert instance.run({"x": np.zeros((1, 1), np.float32)})[0].item() == training
+    assert ("was saved in training mode" in caplog.text) is training
+
+
 def test_empty_batches_run(open_model):
     instance = open_model(Linear(), [("x", "FP32", [2])], [("OUT__0", "FP32", [3])])
     assert instance.run({"x": np.zeros((0, 2), np.float32)})[0].shape == (0, 3)
@@ -346,6 +360,12 @@ def test_a_file_that_is_no_model(open_model, tmp_path, data):
     (tmp_path / "model.pt").write_bytes(data)
     text = refusal(open_model, None, [("x", "FP32", [2])], [("OUT__0", "FP32", [3])])
     assert "is neither TorchScript nor a PT2 archive" in text
+
+
+def test_a_folder_is_no_model(open_model, tmp_path):
+    (tmp_path / "model.pt").mkdir()
+    text = refusal(open_model, None, [("x", "FP32", [2])], [("OUT__0", "FP32", [3])])
+    assert text.endswith("model.pt' cannot be read: Is a directory")
 
 
 def test_a_torn_torchscript_file(open_model, tmp_path):
@@ -470,10 +490,17 @@ def test_a_pickle_in_an_archive_is_refused_without_loading_it(open_exported, tmp
 
 @pytest.mark.slow
 def test_an_aotinductor_package(open_exported):
-    program = torch.export.export(
-        Linear(), (torch.zeros(3, 2),), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=64)}}
-    )
-    torch._inductor.aoti_compile_and_package(program, package_path=str(open_exported.path))
+    symbols = importlib.import_module("torch.fx.experimental._config")
+
+    # Without this the compiled program takes no batch of one.
+    with warnings.catch_warnings(), symbols.patch(backed_size_oblivious=True):
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            Linear(),
+            (torch.zeros(3, 2),),
+            dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=64)}},
+        )
+        torch._inductor.aoti_compile_and_package(program, package_path=str(open_exported.path))
     instance = open_exported([("ARGS[0]", "FP32", [2])], [("RESULT", "FP32", [3])])
     assert instance.run({"ARGS[0]": np.ones((5, 2), np.float32)})[0].tolist() == [[3, 7, 11]] * 5
     with pytest.raises(RequestError, match="PyTorch execute failure: "):
@@ -515,18 +542,54 @@ class Modes(torch.nn.Module):
 
 @pytest.mark.parametrize(("value", "inference"), [("", True), ("true", True), ("false", False)])
 def test_inference_mode(open_model, monkeypatch, value, inference):
-    seen = []
-    true_from = torch.from_numpy
-    monkeypatch.setattr(
-        torch,
-        "from_numpy",
-        lambda array: (seen.append(torch.is_inference_mode_enabled()), true_from(array))[1],
-    )
+    seen = Spy(monkeypatch, torch.is_inference_mode_enabled)
     extra = parameter("INFERENCE_MODE", value) if value else ""
     instance = open_model(Modes(), [("x", "FP32", [2])], [("OUT__0", "FP32", [2])], extra=extra)
     assert instance.run({"x": np.zeros((1, 2), np.float32)})[0].tolist() == [[0, 0]]
     assert seen == [inference]
     assert torch.is_grad_enabled()
+
+
+class Spy(list):
+    """Remembers what PyTorch says of itself while a model runs."""
+
+    def __init__(self, monkeypatch, ask):
+        super().__init__()
+        take = torch.from_numpy
+        monkeypatch.setattr(torch, "from_numpy", lambda array: (self.append(ask()), take(array))[1])
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_optimized_execution(open_model, monkeypatch, disabled):
+    seen = Spy(monkeypatch, torch._C._get_graph_executor_optimize)
+    extra = parameter("DISABLE_OPTIMIZED_EXECUTION", str(disabled))
+    open_model(Linear(), X, Y, extra=extra).run({"x": np.zeros((1, 2), np.float32)})
+    assert seen == [not disabled]
+    assert torch._C._get_graph_executor_optimize()
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_cudnn(open_model, monkeypatch, disabled):
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", disabled)
+    open_model(Linear(), X, Y, extra=parameter("DISABLE_CUDNN", str(disabled)))
+    assert torch.backends.cudnn.enabled is not disabled
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("ENABLE_JIT_EXECUTOR", "_jit_set_profiling_executor"),
+        ("ENABLE_JIT_PROFILING", "_jit_set_profiling_mode"),
+        ("ENABLE_TENSOR_FUSER", "_jit_set_texpr_fuser_enabled"),
+    ],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_jit_switches(open_model, monkeypatch, key, name, value):
+    seen = []
+    monkeypatch.setattr(torch._C, name, seen.append)
+    instance = open_model(Linear(), X, Y, extra=parameter(key, str(value)))
+    assert seen == [value]
+    assert instance.run({"x": np.ones((1, 2), np.float32)})[0].tolist() == [[3, 7, 11]]
 
 
 def test_weights_are_shared_only_if_asked_for(open_model):

@@ -36,7 +36,9 @@ def kind_of(name: str, path: Path) -> Kind:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {member.partition("/")[2] or member for member in archive.namelist()}
-    except (zipfile.BadZipFile, OSError) as exc:
+    except OSError as exc:
+        raise _failed(name, f"'{path}' cannot be read: {exc.strerror}") from exc
+    except zipfile.BadZipFile as exc:
         with path.open("rb") as stream:
             start = stream.read(1)
         if start == _PICKLE_START:

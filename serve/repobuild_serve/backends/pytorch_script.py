@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,27 @@ from repobuild_serve.backends.pytorch_names import script_positions
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.errors import Code, LoadError, RequestError
 
+_LOG = logging.getLogger(__name__)
 _TENSOR_KINDS = ("TensorType", "ListType")
 
 
 def load_script(torch: Any, name: str, path: Path, device: Any) -> Any:
-    """The module in a TorchScript file.
+    """The module in a TorchScript file, in the mode in which it was saved, as with Triton.
 
     Raises:
         LoadError: PyTorch cannot read it.
     """
     try:
-        return torch.jit.load(str(path), map_location=device).eval()
+        module = torch.jit.load(str(path), map_location=device)
     except Exception as exc:
         raise LoadError(f"failed to load model '{name}': {exc}", Code.INTERNAL) from exc
+    if getattr(module, "training", False):
+        _LOG.warning(
+            "model %s was saved in training mode and runs in it, as with Triton: dropout drops, and batch "
+            "statistics replace the learnt ones; call eval() before saving",
+            name,
+        )
+    return module
 
 
 def script_call(torch: Any, settings: ModelSettings, module: Any) -> Callable[[list[Any]], list[Any]]:
