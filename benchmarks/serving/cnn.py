@@ -109,13 +109,15 @@ def main() -> None:
     need_wrk()
     context = multiprocessing.get_context("spawn")
     pipe, other = context.Pipe()
-    image = np.random.default_rng(1).random((1, *SHAPE), dtype=np.float32).round(6)
+    # Six decimals a number, as clients write pixels: 110 KB.
+    pixels = [round(value, 6) for value in np.random.default_rng(1).random(int(np.prod(SHAPE))).tolist()]
+    image = np.array(pixels, dtype=np.float32).reshape(1, *SHAPE)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = write_repository(folder / "repository")
         right = session_of(model).run(None, {"IMAGE": image})[0].ravel()
         entry = {"name": "IMAGE", "datatype": "FP32", "shape": [1, *SHAPE]}
-        text = json.dumps({"inputs": [{**entry, "data": image.ravel().tolist()}]}).encode()
+        text = json.dumps({"inputs": [{**entry, "data": pixels}]}, separators=(",", ":")).encode()
         header = json.dumps(
             {"inputs": [{**entry, "parameters": {"binary_data_size": image.nbytes}}]}
         ).encode()
