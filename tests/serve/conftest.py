@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -141,6 +142,19 @@ class Repository:
         (folder / "1").mkdir(exist_ok=True)
         (folder / "1" / "model.txt").write_text("fine", encoding="utf-8")
 
+    def repeat(self, name: str, *, decoupled: bool = True, batch: int = 0, extra: str = "") -> None:
+        """A model of the backend in ``repeat_backend.py``: as many responses as elements."""
+        folder = self.config(
+            name,
+            f'backend: "repeat"\nmax_batch_size: {batch}\n'
+            'input [{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }]\n'
+            'output [{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }]\n'
+            f"model_transaction_policy {{ decoupled: {str(decoupled).lower()} }}\n"
+            f"instance_group [{{ count: 2 kind: KIND_CPU }}]\n{extra}\n",
+        )
+        (folder / "1").mkdir(exist_ok=True)
+        (folder / "1" / "model.txt").write_text("fine", encoding="utf-8")
+
 
 def identity_model(wire: str, dims: tuple[int, ...], *, batched: bool) -> onnx.ModelProto:
     shape: list[Any] = [
@@ -249,13 +263,15 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH that registers the test backend through the entry-point group."""
     folder = tmp_path_factory.mktemp("backend")
     (folder / "echo_backend.py").write_text(BACKEND_SOURCE, encoding="utf-8")
+    shutil.copy(Path(__file__).with_name("repeat_backend.py"), folder)
     info = folder / "echo_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: echo-backend\nVersion: 1.0\n", encoding="utf-8"
     )
     (info / "entry_points.txt").write_text(
-        "[repobuild_serve.backends]\necho = echo_backend:Backend\n", encoding="utf-8"
+        "[repobuild_serve.backends]\necho = echo_backend:Backend\nrepeat = repeat_backend:Backend\n",
+        encoding="utf-8",
     )
     return folder
 
@@ -385,6 +401,9 @@ def server(serving: Callable[..., RunningServer], tmp_path_factory: pytest.TempP
         'input [{ name: "IN" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }]\n'
         'output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }]\n',
     )
+    repository.repeat("repeat")
+    repository.repeat("rows", batch=8)
+    repository.repeat("single", decoupled=False)
     repository.echo("echo")
     repository.echo("slow", delay_ms=150, extra="dynamic_batching { }")
     return serving(path, "--id=test server")
