@@ -301,12 +301,14 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture(scope="session")
 def launch(backend_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunningServer]:
-    """Starts the server command without waiting for anything."""
+    """Starts the server command without waiting for anything; ``without`` hides a package from it."""
 
-    def start(path: Path, *options: str) -> RunningServer:
+    def start(path: Path, *options: str, without: str = "") -> RunningServer:
         folder = tmp_path_factory.mktemp("run")
         log = folder / "log"
-        command = [sys.executable, "-m", "repobuild_serve", str(path)]
+        hide = f"import sys; sys.modules[{without!r}] = None; from repobuild_serve.cli import main; "
+        program = ["-c", hide + "sys.exit(main())"] if without else ["-m", "repobuild_serve"]
+        command = [sys.executable, *program, str(path)]
         if not any(option.startswith("--http-port") for option in options):
             command.append("--http-port=0")
         command += ["--metrics-port=0", f"--port-file={folder / 'ports'}", *options]
@@ -323,8 +325,8 @@ def serving(launch: Callable[..., RunningServer]) -> Iterator[Callable[..., Runn
     """Starts a server and waits until its ports listen; every server is stopped at the end."""
     servers: list[RunningServer] = []
 
-    def start(path: Path, *options: str) -> RunningServer:
-        server = launch(path, *options)
+    def start(path: Path, *options: str, without: str = "") -> RunningServer:
+        server = launch(path, *options, without=without)
         servers.append(server)
         file = server.ports["file"]
         deadline = time.monotonic() + 60
@@ -348,8 +350,8 @@ def started(serving: Callable[..., RunningServer]) -> Iterator[Callable[..., Run
     """Starts servers that are stopped when the test ends."""
     servers: list[RunningServer] = []
 
-    def start(repository: Repository, *options: str) -> RunningServer:
-        servers.append(serving(repository.path, *options))
+    def start(repository: Repository, *options: str, without: str = "") -> RunningServer:
+        servers.append(serving(repository.path, *options, without=without))
         return servers[-1]
 
     yield start
