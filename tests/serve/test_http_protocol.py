@@ -301,7 +301,7 @@ def test_limits_on_body_size(started, repository):
     answer = server.infer(
         "m", long_header + bytes(8), {"Inference-Header-Content-Length": str(len(long_header))}
     )
-    assert "Request JSON size" in answer.error
+    assert "request JSON size" in answer.error
 
 
 def test_the_bytes_held_at_a_time_are_bounded(started, repository):

@@ -13,6 +13,8 @@ from repobuild_serve.http.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 _MAX_LENGTH_DIGITS = 18
+_FIELD_COST = 32
+"""What a header field counts for beside its bytes, as many short ones take much memory."""
 _HEADER_TOO_LARGE = "request header is too large"
 
 
@@ -134,7 +136,7 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called for each header field, and for each trailer field of a chunked body."""
-        self._head_size += len(name) + len(value)
+        self._head_size += len(name) + len(value) + _FIELD_COST
         if self._head_size > self._limits.header_size:
             self._refuse(431, _HEADER_TOO_LARGE)
         if self.in_head:
@@ -153,6 +155,10 @@ class RequestParser:
         if len(length) > _MAX_LENGTH_DIGITS or int(length) > self._allowed[0]:
             self._refuse(400, self._allowed[1].format(size=length.decode("latin-1")))
         chunked = b"transfer-encoding" in request.headers
+        if chunked:
+            codings = [value for name, value in request.fields if name.lower() == b"transfer-encoding"]
+            if [coding.strip().lower() for coding in codings] != [b"chunked"]:
+                self._refuse(501, "the only transfer coding that is served is chunked")
         if chunked and self._parser.should_upgrade():
             self._refuse(400, "a request with a chunked body cannot ask for an upgrade")
         self._length = 0 if chunked else int(length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from repobuild_serve.config.settings import MICROSECOND
@@ -20,7 +19,15 @@ from repobuild_serve.wire.parameters import (
     unknown_region,
     wanted_outputs,
 )
-from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Wanted
+from repobuild_serve.wire.plan import (
+    ALL_AS_JSON,
+    Asked,
+    BinaryLayout,
+    InferPlan,
+    Parsed,
+    Wanted,
+    element_count,
+)
 from repobuild_serve.wire.raw_request import read_raw_request
 from repobuild_serve.wire.reading import Reading, check_json_size
 
@@ -149,7 +156,8 @@ def _read_items(
         if any(dim >= 1 << 63 for dim in dims):
             raise RequestError(f"unexpected shape for input '{name}' for model '{plan.name}'", tagged=True)
         if size is None:
-            buffer: Buffer = pack_json(entry["data"], datatype, prod(dims), name, plan.name, legacy=legacy)
+            count = element_count(name, dims, max(1, datatype.size))
+            buffer: Buffer = pack_json(entry["data"], datatype, count, name, plan.name, legacy=legacy)
             items.append(Tensor(name, datatype, tuple(dims), buffer))
             continue
         if position + size > len(tail):
