@@ -94,7 +94,7 @@ class RequestParser:
     def feed(self, data: bytes) -> list[Request]:
         """Parse the next bytes; the requests that became complete. Look at ``refused`` afterwards."""
         self._done = []
-        was_in_head = self.in_head
+        head_of = self._request if self.in_head else None
         rest = data
         while rest and self.refused is None:
             try:
@@ -113,7 +113,7 @@ class RequestParser:
                     self.refused = Refused(500, "internal error, see the server's log")
             except httptools.HttpParserError:
                 self.refused = Refused(0)
-        if self.in_head and was_in_head:
+        if self.in_head and head_of is self._request:
             self._head_size += len(data)
             self._check_head()
         done, self._done = self._done, []
