@@ -7,20 +7,24 @@ import contextlib
 import importlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from repobuild_serve.backends.model_backend import Opening
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.settings import ModelSettings, settings_from
-from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink
 from repobuild_serve.errors import Code, ConfigError, LoadError, RequestError, StartError
 from repobuild_serve.repository import ModelFolder, model_file, model_folders, read_model, version_path
+from repobuild_serve.scheduling.direct import DirectFormer
+from repobuild_serve.scheduling.forming import BatchFormer
+from repobuild_serve.scheduling.scheduler import Former, Scheduler
 from repobuild_serve.scheduling.workers import Worker
 from repobuild_serve.warmup import warm_up
 from repobuild_serve.wire.classification import read_labels
@@ -73,7 +77,9 @@ class Models:
     def __init__(self) -> None:
         self.tracked: dict[str, TrackedModel] = {}
 
-    def load_all(self, repository: Path, *, auto_complete: bool, threads: int) -> list[str]:
+    def load_all(
+        self, repository: Path, services: Services, *, auto_complete: bool, threads: int
+    ) -> list[str]:
         """Load every model. Called once, before any request, off the loop's thread.
 
         Returns:
@@ -85,7 +91,9 @@ class Models:
         folders = model_folders(repository)
         import_natives()
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="load") as pool:
-            for model in pool.map(lambda path: _load_model(path, auto_complete=auto_complete), folders):
+            for model in pool.map(
+                lambda path: _load_model(path, services, auto_complete=auto_complete), folders
+            ):
                 self.tracked[model.name] = model
         return list(self._problems())
 
@@ -154,6 +162,14 @@ class Models:
                     items.append({"name": name, "version": str(number), **entry} if number >= 0 else entry)
         return items
 
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """See ``Directory.load``."""
+        raise _not_allowed()
+
+    async def unload(self, name: str, *, dependents: bool = False) -> None:
+        """See ``Directory.unload``."""
+        raise _not_allowed()
+
     def busy(self) -> bool:
         """Whether any request waits or runs."""
         return any(version.busy() for version in self.ready_versions())
@@ -162,6 +178,10 @@ class Models:
         """Stop every instance."""
         for version in self.ready_versions():
             version.close()
+
+
+def _not_allowed() -> RequestError:
+    return RequestError("explicit model load / unload is not allowed if polling is enabled", Code.UNAVAILABLE)
 
 
 def import_natives() -> None:
@@ -192,7 +212,7 @@ def parse_version(text: str) -> int:
     return number
 
 
-def _load_model(path: Path, *, auto_complete: bool) -> TrackedModel:
+def _load_model(path: Path, services: Services, *, auto_complete: bool) -> TrackedModel:
     model = TrackedModel(path.name)
     try:
         folder = read_model(path, auto_complete=auto_complete)
@@ -207,7 +227,7 @@ def _load_model(path: Path, *, auto_complete: bool) -> TrackedModel:
     loaded: dict[int, ModelVersion] = {}
     for number in folder.versions:
         try:
-            loaded[number] = _load_version(folder, number)
+            loaded[number] = _load_version(folder, number, services)
         except LoadError as exc:
             _failed(model, number, exc)
         except StartError:
@@ -231,7 +251,7 @@ def _failed(model: TrackedModel, number: int, error: LoadError) -> None:
     _LOG.error("failed to load '%s'%s: %s", model.name, where, error.text)
 
 
-def _load_version(folder: ModelFolder, number: int) -> ModelVersion:
+def _load_version(folder: ModelFolder, number: int, services: Services) -> ModelVersion:
     began = time.monotonic()
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
@@ -244,12 +264,12 @@ def _load_version(folder: ModelFolder, number: int) -> ModelVersion:
         raise LoadError(
             f"failed to load model '{folder.name}': the model file '{path}' does not exist", Code.NOT_FOUND
         )
-    executor, statistics = Executor(settings), Statistics()
+    statistics = Statistics()
     plan = InferPlan(settings, number, labels)
     workers: list[Worker] = []
     try:
         for name in settings.instance_names:
-            worker = Worker(name, folder.backend.open(settings, path, name), executor)
+            worker = folder.backend.worker(Opening(settings, number, path, name, services))
             workers.append(worker)
             warm_up(settings, worker, plan, statistics)
     except BaseException:
@@ -258,7 +278,22 @@ def _load_version(folder: ModelFolder, number: int) -> ModelVersion:
         raise
     seconds = time.monotonic() - began
     _LOG.info("loaded '%s' version %d in %.3f s, %s", folder.name, number, seconds, _summary(settings))
-    return ModelVersion(settings, number, workers, labels, statistics, seconds)
+    return ModelVersion(
+        settings, number, _scheduler(settings, workers, statistics), labels, statistics, seconds
+    )
+
+
+def _scheduler(settings: ModelSettings, workers: Sequence[Worker], statistics: Statistics) -> Scheduler:
+    batching = settings.batching
+    former: Former = BatchFormer(batching, len(workers)) if batching else DirectFormer()
+    return Scheduler(
+        former,
+        workers,
+        statistics,
+        batched=settings.batched,
+        fixed_size=all(item.datatype.size and not item.variable for item in settings.inputs),
+        preserve_ordering=batching is not None and batching.preserve_ordering,
+    )
 
 
 def _summary(settings: ModelSettings) -> str:

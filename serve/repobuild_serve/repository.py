@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild_serve.backends.interface import Backend
+from repobuild_serve.backends.model_backend import ModelBackend
 from repobuild_serve.backends.table import FILENAMES, backend_named
 from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_config
 from repobuild_serve.config.support import refuse_unserved
 from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
 from repobuild_serve.errors import ConfigError, LoadError, StartError
+
+_PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class ModelFolder:
     name: str
     path: Path
     config: Any
-    backend: Backend | None
+    backend: ModelBackend | None
     versions: tuple[int, ...]
     problem: LoadError | None = None
 
@@ -113,9 +115,10 @@ def version_path(model: ModelFolder, version: int) -> Path:
     return _version_path(model.path, version, _version_folders(model.path))
 
 
-def model_file(config: Any, backend: Backend, folder: Path) -> Path:
+def model_file(config: Any, backend: ModelBackend, folder: Path) -> Path:
     """Where the model of a version lies."""
-    return folder / (config.default_model_filename or backend.default_filename)
+    default = _PLATFORM_FILENAMES.get(config.platform, backend.default_filename)
+    return folder / (config.default_model_filename or default)
 
 
 def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
@@ -147,7 +150,7 @@ def _selected_versions(config: Any, folders: dict[int, str]) -> tuple[int, ...]:
     return tuple(versions[-count:]) if count else ()
 
 
-def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> Backend:
+def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> ModelBackend:
     if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or config.platform == "ensemble":
         raise ConfigError(f"ensembles are not supported by this server yet for {config.name}")
     if not config.backend and config.platform:

@@ -10,10 +10,14 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from repobuild_serve import __version__
+from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.router import Router
+from repobuild_serve.core.services import Services
 from repobuild_serve.errors import StartError
 from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.exchange import Application
@@ -24,6 +28,7 @@ from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.metrics import MetricsRoutes
+from repobuild_serve.profile import CURRENT, Profile
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_STEP = 0.01
@@ -53,6 +58,8 @@ class Options:
         port_file: Where to write the ports once they listen.
         stop_with_stdin: Whether the end of standard input stops the server, as SIGTERM does.
         limits: Bounds of the front end.
+        profile: Which release's answers are given where releases differ.
+        backend_options: Value by key, by backend name; the empty name holds those for every backend.
     """
 
     repository: Path
@@ -71,6 +78,8 @@ class Options:
     port_file: Path | None = None
     stop_with_stdin: bool = False
     limits: Limits = field(default_factory=Limits)
+    profile: Profile = CURRENT
+    backend_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Server:
@@ -80,12 +89,14 @@ class Server:
         self._options = options
         self._models = Models()
         self._budget = Budget(options.limits.held_size)
-        self._infer = InferService(options.limits, self._budget)
+        self._router = Router()
+        self._infer = InferService(options.limits, self._budget, self._router)
         self._routes = Routes(
             self._models,
             self._infer,
             options.limits,
             options.server_id,
+            options.profile,
             strict_readiness=options.strict_readiness,
         )
         self._hosts: list[Host] = []
@@ -108,7 +119,10 @@ class Server:
         if options.stop_with_stdin:
             self._watch_stdin(loop)
         self._raise_file_limit()
-        problems = await loop.run_in_executor(None, self._load)
+        services = Services(
+            loop, InternalCalls(loop, self._router), self._models, options.profile, options.backend_options
+        )
+        problems = await loop.run_in_executor(None, self._load, services)
         if problems and options.exit_on_error:
             raise StartError(
                 "models-not-loaded",
@@ -119,7 +133,7 @@ class Server:
             )
         if self._stop.is_set():
             return 0
-        self._models.start(loop, self._infer.deliver)
+        self._models.start(loop, self._router)
         # What is loaded stays, and requests leave no cycles: the collector need not walk either all the time.
         gc.collect()
         gc.freeze()
@@ -162,10 +176,13 @@ class Server:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    def _load(self) -> list[str]:
+    def _load(self, services: Services) -> list[str]:
         options = self._options
         return self._models.load_all(
-            options.repository, auto_complete=options.auto_complete, threads=options.load_threads
+            options.repository,
+            services,
+            auto_complete=options.auto_complete,
+            threads=options.load_threads,
         )
 
     async def _open_ports(self) -> None:
@@ -223,7 +240,7 @@ class Server:
         """Stop accepting, let what is in flight finish, and say whether it did in time."""
         loop = asyncio.get_running_loop()
         _LOG.info("stopping: requests in flight are finished, new ones refused")
-        self._routes.exiting = True
+        self._routes.exiting()
         for listener in self._listeners:
             listener.close()
         for host in self._hosts:

@@ -41,11 +41,15 @@ def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, ins
         piece = f"batch size {sample.batch_size} for '{instance}', max allowed is {settings.max_batch_size}; "
         raise LoadError(f"failed to run warmup sample '{sample.name}': {piece * sample.batch_size}")
     given = {item.name: item for item in sample.inputs}
-    buffers: list[bytes] = []
-    shapes: list[tuple[int, ...]] = []
+    buffers: list[bytes | None] = []
+    shapes: list[tuple[int, ...] | None] = []
     try:
         for index, config in enumerate(settings.inputs):
             item = given.get(config.name)
+            if item is None and config.optional:
+                buffers.append(None)
+                shapes.append(None)
+                continue
             if item is None:
                 raise _missing(settings, sample)
             if item.datatype is not config.datatype:

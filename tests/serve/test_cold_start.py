@@ -5,17 +5,23 @@ import subprocess
 import sys
 
 CODE = """
-import sys, threading
+import asyncio, sys
 import repobuild_serve.lifecycle as lifecycle
+from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.router import Router
+from repobuild_serve.core.services import Services
+from repobuild_serve.profile import CURRENT
 from pathlib import Path
 seen = []
 natives = ("numpy", "onnxruntime", "google.protobuf.text_format")
 original = lifecycle._load_model
-def watched(path, **options):
+def watched(path, services, **options):
     seen.append(sorted(name for name in natives if name in sys.modules))
-    return original(path, **options)
+    return original(path, services, **options)
 lifecycle._load_model = watched
-problems = lifecycle.Models().load_all(Path(sys.argv[1]), auto_complete=True, threads=4)
+models, loop = lifecycle.Models(), asyncio.new_event_loop()
+services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
+problems = models.load_all(Path(sys.argv[1]), services, auto_complete=True, threads=4)
 print(problems, seen)
 """
 

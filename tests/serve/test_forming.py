@@ -31,10 +31,10 @@ class Bench:
     def at(self) -> float:
         return self.now / MS - 1000
 
-    def arrive(self, rows: int = 1, key: object = None, timeout_ms: float = 0) -> int:
+    def arrive(self, rows: int = 1, key: object = None, timeout_ms: float = 0, priority: int = 0) -> int:
         self.number += 1
-        ticket = Ticket(self.number, rows, self.now, (), (), key, int(timeout_ms * MS))
-        if self.former.full():
+        ticket = Ticket(self.number, rows, self.now, (), (), key, int(timeout_ms * MS), priority)
+        if self.former.full(ticket):
             raise OverflowError
         if self.former.enqueue(ticket):
             self.pump()
@@ -350,3 +350,69 @@ def test_nothing_is_lost_or_run_twice_and_no_batch_is_too_large(
     if not (timeout and not delayed):
         assert rejected == []
     assert b.former.pending() == 0
+
+
+def levels(*policies: QueuePolicy, default: int = 1, **more: object) -> Bench:
+    policy = BatchingPolicy(
+        preferred=(1,),
+        max_batch_size=1,
+        levels=len(policies),
+        default_level=default,
+        level_queues=dict(enumerate(policies, 1)),
+        **more,  # type: ignore[arg-type]
+    )
+    return Bench(BatchFormer(policy, 1), 0)
+
+
+def run_all(waiting: Bench) -> list[int]:
+    waiting.idle = 1
+    waiting.pump()
+    while waiting.running:
+        waiting.finish()
+    return [number for _, numbers in waiting.runs for number in numbers]
+
+
+def test_the_highest_priority_runs_first_and_each_level_in_order():
+    waiting = levels(QueuePolicy(), QueuePolicy(), QueuePolicy(), default=2)
+    for priority in (3, 1, 0, 2, 1, 7):
+        waiting.arrive(priority=priority)
+    # 0 and levels that do not exist count as the default, which is 2.
+    assert run_all(waiting) == [2, 5, 3, 4, 6, 1]
+
+
+def test_each_level_has_its_own_limit():
+    waiting = levels(QueuePolicy(max_size=1), QueuePolicy())
+    waiting.arrive(priority=1)
+    waiting.arrive(priority=2)
+    waiting.arrive(priority=2)
+    with pytest.raises(OverflowError):
+        waiting.arrive(priority=1)
+
+
+def test_delayed_requests_stay_in_their_level():
+    waiting = levels(QueuePolicy(timeout_ns=5 * MS, delay_expired=True), QueuePolicy())
+    waiting.arrive(priority=1)
+    waiting.arrive(priority=2)
+    waiting.pass_time(6)
+    waiting.arrive(priority=1)
+    assert run_all(waiting) == [3, 1, 2]
+    assert not waiting.rejected
+
+
+def test_a_level_rejects_by_its_own_time_out():
+    waiting = levels(QueuePolicy(timeout_ns=5 * MS), QueuePolicy())
+    first = waiting.arrive(priority=1)
+    second = waiting.arrive(priority=2)
+    waiting.pass_time(6)
+    assert waiting.rejected == [(5, first)]
+    assert run_all(waiting) == [second]
+
+
+def test_a_higher_priority_takes_the_place_in_the_next_batch():
+    policy = BatchingPolicy(preferred=(2,), max_batch_size=2, levels=2, default_level=2)
+    waiting = Bench(BatchFormer(policy, 1), 0)
+    for priority in (2, 2, 2, 1):
+        waiting.arrive(priority=priority)
+    waiting.idle = 1
+    waiting.pump()
+    assert waiting.running == [[4, 1]]

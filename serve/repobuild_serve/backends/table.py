@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 from importlib.metadata import entry_points
-from typing import cast
+from typing import Any, cast
 
 from repobuild_serve.backends.interface import Backend
+from repobuild_serve.backends.model_backend import ModelBackend, Threaded
 from repobuild_serve.errors import LoadError
 
-_BUILT_IN = {"onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend"}
+_BUILT_IN = {
+    "onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend",
+    "pytorch": "repobuild_serve.backends.pytorch:PyTorchBackend",
+}
 _GROUP = "repobuild_serve.backends"
 
 FILENAMES = {
@@ -25,7 +29,7 @@ FILENAMES = {
 
 
 @functools.cache
-def backend_named(name: str) -> Backend:
+def backend_named(name: str) -> ModelBackend:
     """The backend called ``name``.
 
     Raises:
@@ -33,10 +37,14 @@ def backend_named(name: str) -> Backend:
     """
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
-        return cast("Backend", getattr(importlib.import_module(module), attribute)())
+        return _model_backend(getattr(importlib.import_module(module), attribute)())
     for entry in entry_points(group=_GROUP, name=name):
-        return cast("Backend", entry.load()())
+        return _model_backend(entry.load()())
     raise LoadError(
         f"unable to find backend library for backend '{name}', try specifying runtime on the model "
         "configuration."
     )
+
+
+def _model_backend(found: Any) -> ModelBackend:
+    return cast("ModelBackend", found) if hasattr(found, "worker") else Threaded(cast("Backend", found))

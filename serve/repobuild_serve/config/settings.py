@@ -22,6 +22,8 @@ class TensorConfig:
         dims: Dims on the wire, without the batch dim; -1 is variable.
         model_dims: Dims that the model itself has: ``reshape`` if given, else ``dims``.
         label_filename: Path of the class labels, relative to the model folder; outputs only.
+        optional: Whether a request may leave the input out.
+        ragged: Whether requests whose shapes differ in this input may share a batch.
     """
 
     name: str
@@ -29,6 +31,8 @@ class TensorConfig:
     dims: tuple[int, ...]
     model_dims: tuple[int, ...]
     label_filename: str = ""
+    optional: bool = False
+    ragged: bool = False
 
     @property
     def variable(self) -> bool:
@@ -62,7 +66,10 @@ class BatchingPolicy:
         max_batch_size: Largest batch.
         delay_ns: How long the oldest request may wait for a preferred size; 0 never waits.
         preserve_ordering: Whether answers leave in the order of arrival.
-        queue: Queue policy.
+        queue: Queue policy of the levels that have none of their own.
+        levels: Number of priority levels, the first being the highest; 0 for no priorities.
+        default_level: Level of requests that ask for none, or for one that does not exist.
+        level_queues: Queue policies of single levels.
     """
 
     preferred: tuple[int, ...]
@@ -70,6 +77,30 @@ class BatchingPolicy:
     delay_ns: int = 0
     preserve_ordering: bool = False
     queue: QueuePolicy = field(default_factory=QueuePolicy)
+    levels: int = 0
+    default_level: int = 0
+    level_queues: Mapping[int, QueuePolicy] = field(default_factory=dict)
+
+    def queues(self) -> tuple[QueuePolicy, ...]:
+        """The queue policy of each level, the highest first; of the only one if there are no priorities."""
+        return tuple(self.level_queues.get(level, self.queue) for level in range(1, max(1, self.levels) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleStep:
+    """One step of an ensemble.
+
+    Attributes:
+        model: Name of the member.
+        version: Its version; -1 for the highest one.
+        inputs: Ensemble tensor by input name of the member.
+        outputs: Ensemble tensor by output name of the member.
+    """
+
+    model: str
+    version: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +143,8 @@ class ModelSettings:
         default_filename: ``default_model_filename``; empty for the backend's own default.
         metric_tags: Extra metric labels, without the leading underscore.
         warmup: Warm-up samples.
+        decoupled: Whether a request may get any number of responses.
+        steps: Steps of an ensemble; empty for any other model.
         message: The completed ModelConfig message, for printing.
     """
 
@@ -129,6 +162,8 @@ class ModelSettings:
     default_filename: str
     metric_tags: Mapping[str, str]
     warmup: tuple[WarmupSample, ...]
+    decoupled: bool
+    steps: tuple[EnsembleStep, ...]
     message: Any
 
     @property
@@ -146,7 +181,7 @@ def settings_from(config: Any, folder: Path) -> ModelSettings:
         backend=config.backend,
         max_batch_size=config.max_batch_size,
         inputs=tuple(_tensor(item) for item in config.input),
-        outputs=tuple(_tensor(item, item.label_filename) for item in config.output),
+        outputs=tuple(_tensor(item) for item in config.output),
         batching=_batching(config),
         instance_names=tuple(
             f"{group.name}_{number}" for group in config.instance_group for number in range(group.count)
@@ -156,6 +191,11 @@ def settings_from(config: Any, folder: Path) -> ModelSettings:
         default_filename=config.default_model_filename,
         metric_tags=dict(sorted(config.metric_tags.items())),
         warmup=tuple(_warmup(sample) for sample in config.model_warmup),
+        decoupled=config.model_transaction_policy.decoupled,
+        steps=tuple(
+            EnsembleStep(step.model_name, step.model_version, dict(step.input_map), dict(step.output_map))
+            for step in config.ensemble_scheduling.step
+        ),
         message=config,
     )
 
@@ -167,14 +207,17 @@ def enum_name(message: Any, field_name: str) -> str:
     return str(value.name) if value is not None else str(getattr(message, field_name))
 
 
-def _tensor(item: Any, label_filename: str = "") -> TensorConfig:
+def _tensor(item: Any) -> TensorConfig:
     dims = tuple(item.dims)
     return TensorConfig(
         name=item.name,
         datatype=BY_CONFIG_NAME[enum_name(item, "data_type")],
         dims=dims,
         model_dims=tuple(item.reshape.shape) if item.HasField("reshape") else dims,
-        label_filename=label_filename,
+        # An input has no labels, an output is neither optional nor ragged.
+        label_filename=getattr(item, "label_filename", ""),
+        optional=getattr(item, "optional", False),
+        ragged=getattr(item, "allow_ragged_batch", False),
     )
 
 
@@ -182,19 +225,25 @@ def _batching(config: Any) -> BatchingPolicy | None:
     if not config.HasField("dynamic_batching"):
         return None
     batching = config.dynamic_batching
-    policy = batching.default_queue_policy
     largest = max(1, config.max_batch_size)
     return BatchingPolicy(
         preferred=tuple(sorted({*batching.preferred_batch_size})) or (largest,),
         max_batch_size=largest,
         delay_ns=batching.max_queue_delay_microseconds * MICROSECOND,
         preserve_ordering=batching.preserve_ordering,
-        queue=QueuePolicy(
-            timeout_ns=policy.default_timeout_microseconds * MICROSECOND,
-            allow_override=policy.allow_timeout_override,
-            delay_expired=enum_name(policy, "timeout_action") == "DELAY",
-            max_size=policy.max_queue_size,
-        ),
+        queue=_queue(batching.default_queue_policy),
+        levels=batching.priority_levels,
+        default_level=batching.default_priority_level,
+        level_queues={level: _queue(policy) for level, policy in batching.priority_queue_policy.items()},
+    )
+
+
+def _queue(policy: Any) -> QueuePolicy:
+    return QueuePolicy(
+        timeout_ns=policy.default_timeout_microseconds * MICROSECOND,
+        allow_override=policy.allow_timeout_override,
+        delay_expired=enum_name(policy, "timeout_action") == "DELAY",
+        max_size=policy.max_queue_size,
     )
 
 

@@ -25,10 +25,11 @@ _SERVED: dict[str, Any] = {
     "runtime": None,
     "version_policy": _ANY,
     "max_batch_size": None,
-    "input": {**_TENSOR, "format": None},
+    "input": {**_TENSOR, "format": None, "optional": None},
     "output": {**_TENSOR, "label_filename": None},
     "optimization": {
         "graph": _ANY,
+        "execution_accelerators": _ANY,
         "priority": None,
         "cuda": _ANY,
         "input_pinned_memory": _ANY,
@@ -41,6 +42,9 @@ _SERVED: dict[str, Any] = {
         "max_queue_delay_microseconds": None,
         "preserve_ordering": None,
         "default_queue_policy": _QUEUE,
+        "priority_levels": None,
+        "default_priority_level": None,
+        "priority_queue_policy": _ANY,
     },
     "instance_group": {
         "name": None,

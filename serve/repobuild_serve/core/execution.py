@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from repobuild_serve.backends.interface import Instance
 from repobuild_serve.config.settings import ModelSettings, TensorConfig
 from repobuild_serve.core.statistics import Timing
-from repobuild_serve.core.ticket import OutputTensor, Ticket
+from repobuild_serve.core.ticket import Buffer, OutputTensor, Response, Ticket
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.strings import pack_strings, unpack_strings
 
@@ -23,11 +23,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outputs or the error of one execution, and when its stages were passed."""
+    """What came of one execution, and when its stages were passed.
+
+    Attributes:
+        timing: Stages.
+        outputs: Outputs of the whole batch.
+        error: Why the whole batch failed.
+        responses: For models that answer request by request: what is still to be sent, in place of the two.
+    """
 
     timing: Timing
     outputs: Sequence[OutputTensor] = ()
     error: RequestError | None = None
+    responses: Sequence[Response] | None = None
 
 
 class Executor:
@@ -49,6 +57,7 @@ class Executor:
             feed = {
                 item.name: self._gather(index, item, tickets, rows)
                 for index, item in enumerate(self._settings.inputs)
+                if tickets[0].inputs[index] is not None
             }
             input_end = infer_end = time.monotonic_ns()
             arrays = instance.run(feed)
@@ -70,18 +79,19 @@ class Executor:
         import numpy as np
 
         dims = tickets[0].shapes[index]
+        assert dims is not None
         if item.model_dims != item.dims:
             dims = substitute(item.dims, item.model_dims, dims)
         shape = (rows, *dims) if self._batched else dims
         if item.datatype.wire == "BYTES":
             elements: list[bytes] = []
-            for ticket in tickets:
-                elements += unpack_strings(ticket.inputs[index])
+            for buffer in _buffers(tickets, index):
+                elements += unpack_strings(buffer)
             array = np.empty(len(elements), dtype=object)
             array[:] = elements
             return array.reshape(shape)
         # A copy in any case: a slice of a request body may lie at any address, and models want aligned data.
-        packed = b"".join([ticket.inputs[index] for ticket in tickets])
+        packed = b"".join(_buffers(tickets, index))
         return np.frombuffer(packed, dtype=item.datatype.numpy).reshape(shape)
 
     def _outputs(self, arrays: Sequence[np.ndarray[Any, Any]], rows: int) -> list[OutputTensor]:
@@ -121,6 +131,11 @@ class Executor:
             )
         width = array.size // rows if rows else 0
         return OutputTensor(item.name, item.datatype, dims, np.ascontiguousarray(array).reshape(rows, width))
+
+
+def _buffers(tickets: Sequence[Ticket], index: int) -> list[Buffer]:
+    # Requests that leave an input out never share a batch with others.
+    return [buffer for ticket in tickets if (buffer := ticket.inputs[index]) is not None]
 
 
 def fits(dims: Sequence[int], pattern: Sequence[int]) -> bool:

@@ -1,17 +1,47 @@
-"""One loaded version of a model: its instances, scheduler and counters."""
+"""One loaded version of a model: what runs it, and its counters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
-from repobuild_serve.scheduling.direct import DirectFormer
-from repobuild_serve.scheduling.forming import BatchFormer
-from repobuild_serve.scheduling.scheduler import Former, Scheduler
-from repobuild_serve.scheduling.workers import Worker
+from repobuild_serve.wire.plan import InferPlan
+
+
+class Runner(Protocol):
+    """What answers the requests of one model version. Every method is called on the loop's thread."""
+
+    def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
+        """Make ready for requests; what comes of them goes to ``sink``."""
+        ...
+
+    def submit(self, ticket: Ticket) -> None:
+        """Take a request; nothing reaches the sink before this call returned.
+
+        Raises:
+            RequestError: The request is refused.
+        """
+        ...
+
+    def pending(self) -> int:
+        """Requests whose execution has not begun."""
+        ...
+
+    def busy(self) -> bool:
+        """Whether any request waits or runs."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether requests can be run now."""
+        ...
+
+    def close(self) -> None:
+        """Stop: answer what still waits with an error, and release everything. Does not wait."""
+        ...
 
 
 class ModelVersion:
@@ -20,17 +50,20 @@ class ModelVersion:
     Args:
         settings: Its configuration.
         version: Its number.
-        workers: Its instances, not yet started.
+        runner: What answers its requests.
         labels: Class labels per output.
         statistics: Counters; they already hold the warm-up.
         load_seconds: How long loading took.
+
+    Attributes:
+        plan: What reading its requests and writing its responses needs.
     """
 
     def __init__(
         self,
         settings: ModelSettings,
         version: int,
-        workers: Sequence[Worker],
+        runner: Runner,
         labels: Sequence[Sequence[str]],
         statistics: Statistics,
         load_seconds: float,
@@ -40,42 +73,30 @@ class ModelVersion:
         self.labels = labels
         self.statistics = statistics
         self.load_seconds = load_seconds
-        self._workers = workers
-        self._scheduler: Scheduler | None = None
+        self.plan = InferPlan(settings, version, labels)
+        self._runner = runner
 
     def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
-        """Start the instances; answers go to ``sink``, on the loop's thread."""
-        batching = self.settings.batching
-        former: Former = BatchFormer(batching, len(self._workers)) if batching else DirectFormer()
-        fixed_size = all(item.datatype.size and not item.variable for item in self.settings.inputs)
-        self._scheduler = Scheduler(
-            loop,
-            former,
-            self._workers,
-            self.statistics,
-            sink,
-            fixed_size=fixed_size,
-            preserve_ordering=batching is not None and batching.preserve_ordering,
-        )
+        """Start serving; answers go to ``sink``, on the loop's thread."""
+        self._runner.start(loop, sink)
 
     @property
     def submit(self) -> Callable[[Ticket], None]:
-        """What queues a request (``Scheduler.submit``); only after ``start``."""
-        assert self._scheduler is not None
-        return self._scheduler.submit
+        """What takes a request (``Runner.submit``); only after ``start``."""
+        return self._runner.submit
 
     def pending(self) -> int:
-        """Requests that no instance has begun."""
-        return self._scheduler.pending() if self._scheduler else 0
+        """Requests whose execution has not begun."""
+        return self._runner.pending()
 
     def busy(self) -> bool:
         """Whether any request waits or runs."""
-        return self._scheduler is not None and self._scheduler.busy()
+        return self._runner.busy()
+
+    def ready(self) -> bool:
+        """Whether requests can be run now."""
+        return self._runner.ready()
 
     def close(self) -> None:
-        """Stop the instances. Does not wait for a batch that runs."""
-        if self._scheduler is not None:
-            self._scheduler.close()
-        else:
-            for worker in self._workers:
-                worker.stop()
+        """Stop. Does not wait for what runs."""
+        self._runner.close()

@@ -6,7 +6,8 @@ import logging
 import time
 
 from repobuild_serve.core.model import ModelVersion
-from repobuild_serve.core.ticket import Answer
+from repobuild_serve.core.router import Router
+from repobuild_serve.core.ticket import Answer, Response
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
@@ -16,12 +17,14 @@ from repobuild_serve.http.parser import Request
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
 from repobuild_serve.wire.json_fast import reader
+from repobuild_serve.wire.json_large import LARGE, large_reader
 from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
-from repobuild_serve.wire.plan import Asked, InferPlan
+from repobuild_serve.wire.plan import Asked
 from repobuild_serve.wire.response import BatchResponses
+from repobuild_serve.wire.single_response import single_response
 
 _LOG = logging.getLogger(__name__)
-_LARGE = 1 << 20
+_HUGE = 1 << 20
 
 
 class Endpoint:
@@ -29,8 +32,9 @@ class Endpoint:
 
     def __init__(self, version: ModelVersion) -> None:
         self.version = version
-        self.plan = InferPlan(version.settings, version.version, version.labels)
+        self.plan = version.plan
         self.read_usual = reader(self.plan)
+        self.read_large = large_reader(self.plan, self.read_usual)
         self.submit = version.submit
 
 
@@ -39,14 +43,20 @@ Work = tuple[Endpoint, Asked, bytes, int]
 
 
 class InferService:
-    """Turns requests into tickets and answers into responses; the sink of all models."""
+    """Turns requests into tickets and what comes of them into HTTP responses: the front end of inference.
 
-    def __init__(self, limits: Limits, budget: Budget) -> None:
+    Args:
+        limits: Bounds of the HTTP front end.
+        budget: Body bytes that may be held.
+        router: Where to register; this must be the first front end, whose numbers start at 0.
+    """
+
+    def __init__(self, limits: Limits, budget: Budget, router: Router) -> None:
+        self._number = router.register(self)
         self._limits = limits
         self._budget = budget
         self._most_waiting = limits.queued_requests
         self._waiting: dict[int, Exchange] = {}
-        self._number = 0
         self._endpoints: dict[ModelVersion, Endpoint] = {}
 
     def endpoint(self, version: ModelVersion) -> Endpoint:
@@ -56,7 +66,7 @@ class InferService:
             found = self._endpoints[version] = Endpoint(version)
         return found
 
-    def respond(self, request: Request, endpoint: Endpoint, exchange: Exchange) -> bytes | None:
+    def start(self, request: Request, endpoint: Endpoint, exchange: Exchange) -> bytes | None:
         """Start an inference with all that headers may ask for; the answer if it is an error."""
         headers = request.headers
         try:
@@ -88,10 +98,11 @@ class InferService:
         try:
             parsed = None
             size = len(body)
-            if size > _LARGE and length != 0:
+            if size > _HUGE and length != 0:
                 endpoint.plan.check_values(body if length is None else body[:length])
             if length is None:
-                parsed = endpoint.read_usual(body, arrived)
+                read = endpoint.read_usual if size < LARGE else endpoint.read_large
+                parsed = read(body, arrived)
             elif length:
                 layout = endpoint.plan.layouts.get(body[:length])
                 if layout is not None:
@@ -121,8 +132,29 @@ class InferService:
             return error_reply(500, "internal error, see the server's log")
         return None
 
+    def respond(self, response: Response) -> None:
+        """Send the response of a model that answers request by request. See ``Sink.respond``."""
+        exchange = self._waiting.pop(response.number)
+        endpoint, asked, encoding, size = exchange.work
+        self._budget.give(size)
+        if response.error is not None:
+            exchange.reply = refusal(response.error, asked.request_id)
+        else:
+            try:
+                header, blobs = single_response(endpoint.plan, asked, response)
+                exchange.reply = (
+                    _encoded(header, blobs, encoding) if encoding else tensor_reply(header, blobs)
+                )
+            except RequestError as exc:
+                exchange.reply = refusal(exc, asked.request_id)
+            except Exception:  # noqa: BLE001 - a bug in writing must cost one request, not the server
+                _LOG.exception("model %s: a response could not be written", endpoint.plan.name)
+                exchange.reply = error_reply(500, "internal error, see the server's log")
+        if not exchange.connection.write_only(exchange):
+            exchange.connection.completed()
+
     def deliver(self, answer: Answer) -> None:
-        """Send the answer of a batch to the clients it came from."""
+        """Send the answer of a batch to the clients it came from. See ``Sink.deliver``."""
         pop = self._waiting.pop
         exchanges = [pop(number) for number in answer.numbers]
         self._budget.give(sum([exchange.work[3] for exchange in exchanges]))
@@ -186,9 +218,11 @@ def header_length(headers: dict[bytes, bytes], body_length: int) -> int | None:
 
 def _compressed(responses: BatchResponses, start: int, stop: int, asked: Asked, encoding: bytes) -> bytes:
     if asked.wanted is None:
-        header, blobs = responses.json(start, stop, asked.request_id), list[bytes]()
-    else:
-        header, blobs = responses.mixed(start, stop, asked.request_id, asked.wanted)
+        return _encoded(responses.json(start, stop, asked.request_id), [], encoding)
+    return _encoded(*responses.mixed(start, stop, asked.request_id, asked.wanted), encoding)
+
+
+def _encoded(header: bytes, blobs: list[bytes], encoding: bytes) -> bytes:
     body = compress(b"".join((header, *blobs)), encoding)
     extra = b"Content-Encoding: %b\r\n" % encoding
     if any(blobs):

@@ -24,7 +24,7 @@ class DirectFormer:
         """See ``Former.pending``."""
         return len(self._queue)
 
-    def full(self) -> bool:
+    def full(self, ticket: Ticket) -> bool:
         """See ``Former.full``."""
         return False
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import chain
 
 from repobuild_serve.config.settings import BatchingPolicy
 from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.scheduling.queue import RequestQueue
 
 
 @dataclass(slots=True)
@@ -62,34 +61,27 @@ class BatchFormer:
 
     def __init__(self, policy: BatchingPolicy, instances: int) -> None:
         self.ready: deque[Batch] = deque()
-        self.bounded = policy.queue.max_size > 0
-        self._timeouts = policy.queue.timeout_ns > 0
+        self._queue = RequestQueue(policy)
+        self.bounded = self._queue.bounded
         self._policy = policy
         self._sizes = frozenset(policy.preferred)
         self._largest_preferred = policy.preferred[-1]
-        queue = policy.queue
-        self._prefetch = (
-            2 * instances if not (queue.timeout_ns or queue.allow_override or queue.max_size) else 0
-        )
-        self._fresh: deque[Ticket] = deque()
-        self._expired: deque[Ticket] = deque()
-        self._queued_rows = 0
+        plain = self._queue.plain and not policy.levels and not self.bounded
+        self._prefetch = 2 * instances if plain and not policy.queue.allow_override else 0
         self._wake_rows = 1
         self._slots = True
-        self._deadlines: list[tuple[int, int, Ticket]] = []
-        self._timed: set[int] = set()
 
     def __len__(self) -> int:
         """Requests that wait to be put into a batch."""
-        return len(self._fresh) + len(self._expired)
+        return len(self._queue)
 
     def pending(self) -> int:
         """Requests that wait in the queue or in a batch that no instance has picked up."""
         return len(self) + sum(len(batch.tickets) for batch in self.ready)
 
-    def full(self) -> bool:
-        """Whether the queue policy allows no further request."""
-        return self.bounded and len(self) >= self._policy.queue.max_size
+    def full(self, ticket: Ticket) -> bool:
+        """Whether the queue policy allows no further request like this one."""
+        return self._queue.full(ticket)
 
     def enqueue(self, ticket: Ticket) -> bool:
         """Append a request.
@@ -97,17 +89,16 @@ class BatchFormer:
         Returns:
             Whether ``form`` must be called now, because something may have become possible.
         """
-        fresh = self._fresh
-        differs = bool(fresh) and fresh[-1].key != ticket.key
-        fresh.append(ticket)
-        self._queued_rows += ticket.rows
-        if self._timeouts:
-            deadline = self._deadline(ticket)
-            self._timed.add(ticket.number)
-            heappush(self._deadlines, (deadline, ticket.number, ticket))
-            if self._deadlines[0][1] == ticket.number:
-                return True
-        return self._slots and (differs or self._queued_rows >= self._wake_rows)
+        queue = self._queue
+        last = queue.last()
+        if queue.push(ticket):
+            return True
+        if not self._slots:
+            return False
+        if not queue.plain:
+            # It may have come in at the front, or in the middle.
+            return True
+        return queue.rows >= self._wake_rows or (last is not None and last.key != ticket.key)
 
     def expire(self, now: int) -> list[Ticket]:
         """Act on queue time-outs that have passed.
@@ -115,19 +106,7 @@ class BatchFormer:
         Returns:
             Requests to reject. Under the DELAY action expired requests move behind the fresh ones instead.
         """
-        rejected: list[Ticket] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, number, ticket = heappop(self._deadlines)
-            if number not in self._timed:
-                continue
-            self._timed.discard(number)
-            self._fresh.remove(ticket)
-            if self._policy.queue.delay_expired:
-                self._expired.append(ticket)
-            else:
-                self._queued_rows -= ticket.rows
-                rejected.append(ticket)
-        return rejected
+        return self._queue.expire(now)
 
     def form(self, now: int, idle: int) -> int | None:
         """Form every batch that is due, into ``ready``.
@@ -149,7 +128,7 @@ class BatchFormer:
             self._slots = self._may_form(idle)
         if not len(self):
             self._wake_rows = 1
-        nearest = self._nearest_deadline()
+        nearest = self._queue.nearest_deadline()
         if nearest is None:
             return due
         return nearest if due is None else min(due, nearest)
@@ -176,13 +155,8 @@ class BatchFormer:
     def drain(self) -> list[Ticket]:
         """Take out every request that no instance has picked up."""
         left = [ticket for batch in self.ready for ticket in batch.tickets]
-        left += chain(self._fresh, self._expired)
         self.ready.clear()
-        self._fresh.clear()
-        self._expired.clear()
-        self._timed.clear()
-        self._queued_rows = 0
-        return left
+        return left + self._queue.drain()
 
     def _may_form(self, idle: int) -> bool:
         # A ready batch that an idle instance is about to take does not wait.
@@ -215,7 +189,7 @@ class BatchFormer:
         taken = target.rows if target else 0
         walk = _Walk()
         key: Hashable = target.key if target else None
-        for ticket in self._line():
+        for ticket in self._queue:
             if taken + walk.rows:
                 rows = taken + walk.rows + ticket.rows
                 if rows > self._largest_preferred and not walk.best_count:
@@ -233,24 +207,14 @@ class BatchFormer:
                 walk.best_count = walk.count
         return walk
 
-    def _line(self) -> Iterator[Ticket]:
-        return iter(self._fresh) if not self._expired else chain(self._fresh, self._expired)
-
     def _dispatch(self, target: Batch | None, count: int, *, closed: bool) -> None:
         if target is None:
             target = Batch()
             self.ready.append(target)
-        fresh, timed = self._fresh, self._timed
-        rows = 0
-        for _ in range(count):
-            ticket = fresh.popleft() if fresh else self._expired.popleft()
-            rows += ticket.rows
-            target.tickets.append(ticket)
-            if timed:
-                timed.discard(ticket.number)
+        tickets = self._queue.take(count)
+        target.tickets += tickets
         target.key = target.tickets[0].key
-        target.rows += rows
-        self._queued_rows -= rows
+        target.rows += sum([ticket.rows for ticket in tickets])
         self._wake_rows = 1
         if closed:
             target.open = False
@@ -258,16 +222,3 @@ class BatchFormer:
     def _next_preferred(self, rows: int) -> int:
         preferred = self._policy.preferred
         return preferred[min(bisect_right(preferred, rows), len(preferred) - 1)]
-
-    def _deadline(self, ticket: Ticket) -> int:
-        queue = self._policy.queue
-        timeout = queue.timeout_ns
-        if queue.allow_override and 0 < ticket.timeout_ns < timeout:
-            timeout = ticket.timeout_ns
-        return ticket.arrived + timeout
-
-    def _nearest_deadline(self) -> int | None:
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][1] not in self._timed:
-            heappop(deadlines)
-        return deadlines[0][0] if deadlines else None

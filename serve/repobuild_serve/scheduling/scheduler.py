@@ -35,8 +35,8 @@ class Former(Protocol):
         """Requests that no instance has picked up."""
         ...
 
-    def full(self) -> bool:
-        """Whether no further request may be queued."""
+    def full(self, ticket: Ticket) -> bool:
+        """Whether no further request like this one may be queued."""
         ...
 
     def enqueue(self, ticket: Ticket) -> bool:
@@ -64,47 +64,58 @@ class Scheduler:
     """Runs the requests of one model version. Every method is called on the loop's thread.
 
     Args:
-        loop: The event loop.
         former: Queue and batching rules.
-        fixed_size: Whether every row of the model's inputs has the same size in bytes.
         workers: The instances.
         statistics: Counters to keep.
-        sink: Where answers go.
+        batched: Whether shapes on the wire start with a batch dim.
+        fixed_size: Whether every row of the model's inputs has the same size in bytes.
         preserve_ordering: Whether answers leave in the order in which their batches were formed.
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         former: Former,
         workers: Sequence[Worker],
         statistics: Statistics,
-        sink: Sink,
         *,
+        batched: bool = True,
         fixed_size: bool = False,
         preserve_ordering: bool = False,
     ) -> None:
-        self._loop = loop
         self._former = former
         self._workers = workers
         self._idle = list(workers)
+        self._lost: dict[Worker, RequestError] = {}
         self._statistics = statistics
-        self._sink = sink
-        self._timer = DeadlineTimer(loop, self._pump)
+        self._batched = batched
         self._short = ShortRuns(fixed_size=fixed_size)
+        self._inline = all(worker.inline for worker in workers)
         self._bounded = former.bounded
         self._turn_due = False
         self._closed = False
+        self._running = 0
+        self._timer: DeadlineTimer | None = None
         self._order: deque[Batch] | None = deque() if preserve_ordering else None
         self._finished: dict[int, tuple[Batch, Outcome]] = {}
-        for worker in workers:
-            worker.start(loop, self._done)
+
+    def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
+        """Start the instances.
+
+        Args:
+            loop: The event loop.
+            sink: Where answers go.
+        """
+        self._loop = loop
+        self._sink = sink
+        self._timer = DeadlineTimer(loop, self._pump)
+        for worker in self._workers:
+            worker.start(loop, self, sink)
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; its answer comes through the sink, never before this call returned.
 
         Raises:
-            RequestError: The queue is full, or the model is stopping.
+            RequestError: The queue is full, no instance can run it, or the model is stopping.
         """
         if self._closed:
             raise RequestError(
@@ -112,7 +123,10 @@ class Scheduler:
                 Code.UNAVAILABLE,
                 tagged=True,
             )
-        if self._bounded and self._full():
+        if self._lost and len(self._lost) == len(self._workers):
+            self._statistics.refused()
+            raise next(iter(self._lost.values()))
+        if self._bounded and self._full(ticket):
             raise queue_full()
         if self._former.enqueue(ticket) and not self._turn_due:
             # At the end of this turn of the loop, so that what arrives in the same turn may share the batch.
@@ -125,24 +139,55 @@ class Scheduler:
 
     def busy(self) -> bool:
         """Whether any request waits or runs."""
-        return len(self._idle) < len(self._workers) or self.pending() > 0
+        return self._running > 0 or self.pending() > 0 or any(worker.busy() for worker in self._workers)
+
+    def ready(self) -> bool:
+        """Whether any instance can run requests."""
+        return len(self._lost) < len(self._workers)
 
     def close(self) -> None:
-        """Stop the threads and answer whatever still waits with an error."""
+        """Stop the instances and answer whatever still waits with an error."""
         self._closed = True
-        self._timer.close()
-        left = self._former.drain()
-        if left:
-            error = RequestError("Server is stopping", Code.UNAVAILABLE)
-            self._sink(Answer([t.number for t in left], [t.rows for t in left], error=error))
+        if self._timer is not None:
+            self._timer.close()
+        self._answer(self._former.drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
         for worker in self._workers:
             worker.stop()
 
-    def _full(self) -> bool:
+    # Supervisor
+
+    def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
+        """See ``Supervisor.done``."""
+        self._running -= 1
+        if worker not in self._lost:
+            self._idle.append(worker)
+        self._short.ran_elsewhere(batch, outcome.timing)
+        if not self._closed:
+            self._pump()
+        self._finish(batch, outcome)
+
+    def lost(self, worker: Worker, error: RequestError) -> None:
+        """See ``Supervisor.lost``."""
+        self._lost[worker] = error
+        if worker in self._idle:
+            self._idle.remove(worker)
+        if not self.ready():
+            left = self._former.drain()
+            self._statistics.refused(len(left))
+            self._answer(left, error)
+
+    def found(self, worker: Worker) -> None:
+        """See ``Supervisor.found``."""
+        if self._lost.pop(worker, None) is not None:
+            self._idle.append(worker)
+            if not self._closed:
+                self._pump()
+
+    def _full(self, ticket: Ticket) -> bool:
         """Whether the queue is full, after what an instance could take this turn has been handed out."""
-        if self._former.full() and self._turn_due:
+        if self._former.full(ticket) and self._turn_due:
             self._pump(here=False)
-        return self._former.full()
+        return self._former.full(ticket)
 
     def _pump(self, *, here: bool = True) -> None:
         """Reject what has expired, form what is due, and set instances to work.
@@ -155,6 +200,7 @@ class Scheduler:
         now = time.monotonic_ns()
         expired = former.expire(now)
         wake = former.form(now, len(idle))
+        here = here and self._inline
         while idle and (batch := former.take(now)) is not None:
             if self._order is not None:
                 self._order.append(batch)
@@ -166,29 +212,18 @@ class Scheduler:
                 self._finish(batch, outcome)
                 now = time.monotonic_ns()
             else:
+                self._running += 1
                 worker.submit(batch)
             wake = former.form(now, len(idle))
-        self._timer.arm(wake)
+        if self._timer is not None:
+            self._timer.arm(wake)
         if expired:
-            self._reject(expired, now)
+            self._statistics.rejected(len(expired), sum(now - ticket.arrived for ticket in expired))
+            self._answer(expired, RequestError("Request timeout expired", Code.UNAVAILABLE, plain=True))
 
-    def _reject(self, expired: list[Ticket], now: int) -> None:
-        self._statistics.rejected(len(expired), sum(now - ticket.arrived for ticket in expired))
-        self._sink(
-            Answer(
-                [ticket.number for ticket in expired],
-                [ticket.rows for ticket in expired],
-                error=RequestError("Request timeout expired", Code.UNAVAILABLE, plain=True),
-            )
-        )
-
-    def _done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
-        """Called when a worker's thread has run a batch."""
-        self._idle.append(worker)
-        self._short.ran_elsewhere(batch, outcome.timing)
-        if not self._closed:
-            self._pump()
-        self._finish(batch, outcome)
+    def _answer(self, tickets: Sequence[Ticket], error: RequestError) -> None:
+        if tickets:
+            self._sink.deliver(Answer([t.number for t in tickets], [t.rows for t in tickets], error=error))
 
     def _finish(self, batch: Batch, outcome: Outcome) -> None:
         """Deliver an outcome, in order if the model asks for that."""
@@ -201,15 +236,23 @@ class Scheduler:
 
     def _deliver(self, batch: Batch, outcome: Outcome) -> None:
         tickets, timing = batch.tickets, outcome.timing
-        waited = len(tickets) * timing.start - sum([ticket.arrived for ticket in tickets])
-        self._sink(
-            Answer(
-                [ticket.number for ticket in tickets],
-                [ticket.rows for ticket in tickets],
-                outcome.outputs,
-                outcome.error,
+        waited = len(tickets) * timing.start
+        for ticket in tickets:
+            waited -= ticket.arrived
+            ticket.timing = timing
+        if outcome.responses is not None:
+            for response in outcome.responses:
+                self._sink.respond(response)
+        else:
+            self._sink.deliver(
+                Answer(
+                    [ticket.number for ticket in tickets],
+                    [ticket.rows for ticket in tickets],
+                    outcome.outputs,
+                    outcome.error,
+                    self._batched,
+                )
             )
-        )
         # After the sink: the success time of a request ends when its answer has been sent.
         if outcome.error is None:
             self._statistics.executed(batch.rows, len(tickets), waited, timing)

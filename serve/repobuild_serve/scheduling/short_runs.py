@@ -74,4 +74,6 @@ class ShortRuns:
         """How large the inputs of a batch are: in rows where all rows are alike, else in bytes."""
         if self._fixed_size:
             return batch.rows
-        return sum([len(buffer) for ticket in batch.tickets for buffer in ticket.inputs])
+        return sum(
+            [len(buffer) for ticket in batch.tickets for buffer in ticket.inputs if buffer is not None]
+        )

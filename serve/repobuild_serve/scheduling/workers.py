@@ -1,28 +1,84 @@
-"""Threads that run batches, one per instance. A running session lets go of the interpreter lock."""
+"""What runs batches: the instances of a model, each on its own."""
 
 from __future__ import annotations
 
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from repobuild_serve.backends.interface import Instance
 from repobuild_serve.core.execution import Executor, Outcome
-from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.core.ticket import Sink, Ticket
+from repobuild_serve.errors import RequestError
 from repobuild_serve.scheduling.forming import Batch
 
-Done = Callable[["Worker", Batch, Outcome], None]
+
+class Supervisor(Protocol):
+    """Whom a worker tells how it fares; on the loop's thread."""
+
+    def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
+        """A batch has been run, and the worker can take the next one unless it is lost."""
+        ...
+
+    def lost(self, worker: Worker, error: RequestError) -> None:
+        """The worker can take no batch for now; ``error`` is what a request is told that nobody can run."""
+        ...
+
+    def found(self, worker: Worker) -> None:
+        """A lost worker can take batches again."""
+        ...
 
 
-class Worker:
-    """One instance and its thread.
+class Worker(Protocol):
+    """One instance of a model, which runs one batch at a time.
+
+    Attributes:
+        name: Instance name.
+        inline: Whether ``run_here`` may be called on the loop's thread.
+    """
+
+    name: str
+    inline: bool
+
+    def run_here(self, tickets: Sequence[Ticket], rows: int) -> Outcome:
+        """Run a batch and wait for it; before ``start``, or while the worker is idle and ``inline``."""
+        ...
+
+    def start(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor, sink: Sink) -> None:
+        """Make ready for ``submit``; called on the loop's thread.
+
+        Args:
+            loop: The event loop.
+            supervisor: Told of every batch.
+            sink: For responses that come before, or after, the end of a batch.
+        """
+        ...
+
+    def submit(self, batch: Batch) -> None:
+        """Hand over a batch; the worker must be idle."""
+        ...
+
+    def busy(self) -> bool:
+        """Whether requests of batches that are done still wait for responses."""
+        ...
+
+    def stop(self) -> None:
+        """End after the batch at hand, and release the instance. Does not wait; may be called twice."""
+        ...
+
+
+class ThreadWorker:
+    """An instance that is called on a thread of its own. A running session lets go of the interpreter lock.
 
     Args:
         name: Instance name.
         instance: The loaded model.
         executor: How batches are run.
     """
+
+    inline = True
 
     def __init__(self, name: str, instance: Instance, executor: Executor) -> None:
         self.name = name
@@ -32,26 +88,32 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run_here(self, tickets: Sequence[Ticket], rows: int) -> Outcome:
-        """Run a batch on the calling thread; the worker must be idle."""
+        """See ``Worker.run_here``."""
         return self._executor.execute(self._instance, self.name, tickets, rows)
 
-    def start(self, loop: asyncio.AbstractEventLoop, done: Done) -> None:
-        """Start the thread; ``done`` is called on the loop's thread after each batch."""
-        self._thread = threading.Thread(target=self._serve, args=(loop, done), name=self.name, daemon=True)
+    def start(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor, sink: Sink) -> None:
+        """See ``Worker.start``."""
+        self._thread = threading.Thread(
+            target=self._serve, args=(loop, supervisor), name=self.name, daemon=True
+        )
         self._thread.start()
 
     def submit(self, batch: Batch) -> None:
-        """Hand over a batch; the worker must be idle."""
+        """See ``Worker.submit``."""
         self._jobs.put(batch)
 
+    def busy(self) -> bool:
+        """See ``Worker.busy``."""
+        return False
+
     def stop(self) -> None:
-        """End the thread after the batch at hand, and close the instance. Does not wait."""
+        """See ``Worker.stop``."""
         if self._thread is None:
             self._instance.close()
         self._jobs.put(None)
 
-    def _serve(self, loop: asyncio.AbstractEventLoop, done: Done) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
         while (batch := self._jobs.get()) is not None:
             outcome = self._executor.execute(self._instance, self.name, batch.tickets, batch.rows)
-            loop.call_soon_threadsafe(done, self, batch, outcome)
+            loop.call_soon_threadsafe(supervisor.done, self, batch, outcome)
         self._instance.close()

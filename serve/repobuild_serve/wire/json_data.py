@@ -82,12 +82,13 @@ def _pack_floats(values: list[Any], datatype: DataType) -> bytes:
     try:
         doubles = np.array(values, dtype="<f8")
     except OverflowError:
-        doubles = np.array([_double(value) for value in values], dtype="<f8")
+        doubles = np.array([as_double(value) for value in values], dtype="<f8")
     with np.errstate(over="ignore"):
         return doubles.astype(datatype.numpy).tobytes()
 
 
-def _double(value: Any) -> float:
+def as_double(value: Any) -> float:
+    """A number as a double, infinite if it is too large for one."""
     try:
         return float(value)
     except OverflowError:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.core.ticket import Context, Ticket
 from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, InferPlan, Parsed, Shape
 
 _MAX_DEPTH = 64
@@ -35,7 +35,7 @@ def reader(plan: InferPlan) -> Reader:
         A function from a request body and its time of arrival to the parsed request, or None if the body is
         not of the usual form.
     """
-    readable = all(item.config.datatype.code for item in plan.inputs)
+    readable = all(item.config.datatype.code and not item.config.optional for item in plan.inputs)
     if not readable or len(plan.inputs_by_name) != len(plan.inputs):
         return _reads_nothing
     return _reader_of_one(plan) if len(plan.inputs) == 1 else _reader_of_many(plan)
@@ -71,7 +71,7 @@ def _reader_of_one(plan: InferPlan) -> Reader:
         except _UNUSUAL:
             return None
         return (
-            Ticket(0, shape.rows, arrived, (packed,), (shape.dims,), (shape.key,) if variable else None),
+            Ticket(0, shape.rows, arrived, (packed,), (shape.dims,), ((shape.key,),) if variable else None),
             ALL_AS_JSON,
         )
 
@@ -95,10 +95,10 @@ def _reader_of_one(plan: InferPlan) -> Reader:
                 if len(surroundings) >= _REMEMBERED:
                     surroundings.clear()
                 surroundings[body[:start]] = (suffix, shape)
-        return (
-            Ticket(0, shape.rows, arrived, (packed,), (shape.dims,), (shape.key,) if variable else None),
-            asked,
-        )
+        key = ((shape.key,),) if variable else None
+        ticket = Ticket(0, shape.rows, arrived, (packed,), (shape.dims,), key)
+        ticket.context = asked.context
+        return ticket, asked
 
     return read
 
@@ -133,7 +133,8 @@ def _reader_of_many(plan: InferPlan) -> Reader:
         rows = shapes[0].rows
         if any(shape.rows != rows for shape in shapes):
             return None
-        return Ticket(0, rows, arrived, buffers, [shape.dims for shape in shapes], key_of(shapes)), asked
+        dims = [shape.dims for shape in shapes]
+        return Ticket(0, rows, arrived, buffers, dims, key_of(shapes), 0, 0, asked.context), asked
 
     return read
 
@@ -176,4 +177,4 @@ def _asked(document: dict[str, Any]) -> Asked:
     request_id = document["id"]
     if len(document) != 2 or type(request_id) is not str:
         raise ValueError
-    return Asked(request_id)
+    return Asked(Context(request_id))

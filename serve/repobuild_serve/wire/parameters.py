@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from repobuild_serve.core.ticket import SEQUENCE_END, SEQUENCE_START, Scalar
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.access import accepts, checked, wrong_kind
+from repobuild_serve.wire.json_data import as_double
 from repobuild_serve.wire.plan import InferPlan, Wanted
 
 _MAX_CLASSES = 1_000_000
+_UNSIGNED = "unsigned-integer"
+_KNOWN = {
+    "binary_data_output": ("binary_output", "boolean"),
+    "timeout": ("timeout_us", _UNSIGNED),
+    "priority": ("priority", _UNSIGNED),
+}
+_FLAGS = {"sequence_start": SEQUENCE_START, "sequence_end": SEQUENCE_END}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestParameters:
-    """The request parameters that have a meaning here; the others are checked and dropped."""
+    """The request parameters.
+
+    Attributes:
+        binary_output: Whether outputs that are not named are sent as binary.
+        timeout_us: Queue time-out asked for, in microseconds; 0 is none.
+        priority: Priority level asked for; 0 is none.
+        correlation_id: Id of the sequence; 0 or empty for none.
+        flags: ``SEQUENCE_START`` and ``SEQUENCE_END``, or-ed.
+        own: The client's own parameters, for the model.
+    """
 
     binary_output: bool = False
-    timeout_ns: int = 0
+    timeout_us: int = 0
+    priority: int = 0
+    correlation_id: int | str = 0
+    flags: int = 0
+    own: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 def request_parameters(document: dict[str, Any]) -> RequestParameters:
@@ -33,29 +56,31 @@ def request_parameters(document: dict[str, Any]) -> RequestParameters:
         raise RequestError(
             "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
         )
-    binary, timeout = False, 0
+    own: dict[str, Scalar] = {}
+    known: dict[str, Any] = {}
+    flags = 0
     for key, value in parameters.items():
-        if key == "binary_data_output":
-            binary = checked(value, key, "boolean")
-        elif key == "timeout":
-            timeout = checked(value, key, "unsigned-integer") * 1_000
-        elif key == "priority":
-            checked(value, key, "unsigned-integer")
-        elif key in {"sequence_start", "sequence_end"}:
-            checked(value, key, "boolean")
+        if key in _KNOWN:
+            name, want = _KNOWN[key]
+            known[name] = checked(value, key, want)
+        elif key in _FLAGS:
+            flags |= _FLAGS[key] if checked(value, key, "boolean") else 0
         elif key == "sequence_id":
-            if not isinstance(value, str):
-                checked(value, key, "unsigned-integer")
+            known["correlation_id"] = value if isinstance(value, str) else checked(value, key, _UNSIGNED)
         elif key.startswith("triton_"):
             raise RequestError(
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
                 "specified."
             )
-        elif not isinstance(value, str | int | float):
+        elif isinstance(value, str | int | float):
+            # An integer beyond 64 bits counts as a number (Triton contract, parameters).
+            wide = type(value) is int and not -(1 << 63) <= value < 1 << 63
+            own[key] = as_double(value) if wide else value
+        else:
             raise RequestError(
                 f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
             )
-    return RequestParameters(binary, timeout)
+    return RequestParameters(flags=flags, own=own, **known)
 
 
 def wanted_outputs(document: dict[str, Any], plan: InferPlan, *, binary: bool) -> tuple[Wanted, ...] | None:
@@ -114,9 +139,7 @@ def _wanted(index: int, parameters: Any, plan: InferPlan) -> Wanted:
             raise RequestError("Output can't set both 'shared_memory_region' and 'classification'")
         raise unknown_region(parameters["shared_memory_region"])
     if classes and output.datatype.wire in {"BYTES", "FP16", "BF16", "BOOL"}:
-        raise RequestError(
-            f"class result not available for output due to unsupported type '{output.datatype.wire}'"
-        )
+        raise no_classes(output.datatype.wire)
     if not binary and not classes and output.datatype.wire in {"FP16", "BF16"}:
         raise json_output_refused(output.datatype.wire)
     return Wanted(index, binary, min(classes, _MAX_CLASSES))
@@ -133,3 +156,8 @@ def json_output_refused(wire: str) -> RequestError:
     return RequestError(
         f"sending {wire} data via JSON is not supported. Please use the binary data format for output"
     )
+
+
+def no_classes(wire: str) -> RequestError:
+    """The error for classification of an output whose values have no order (V9)."""
+    return RequestError(f"class result not available for output due to unsupported type '{wire}'")

@@ -9,7 +9,7 @@ from math import prod
 
 from repobuild_serve.config.settings import ModelSettings, TensorConfig
 from repobuild_serve.core.execution import fits
-from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.core.ticket import NO_CONTEXT, Context, Ticket
 from repobuild_serve.errors import RequestError
 
 _REMEMBERED = 1024
@@ -66,12 +66,17 @@ class Asked:
     """How a client wants its answer.
 
     Attributes:
-        request_id: The client's id; empty if none.
+        context: What the request says beside its tensors, as its ticket has it.
         wanted: Outputs to send, in model order; None sends all as JSON.
     """
 
-    request_id: str = ""
+    context: Context = NO_CONTEXT
     wanted: tuple[Wanted, ...] | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The client's id; empty if none."""
+        return self.context.request_id
 
 
 ALL_AS_JSON = Asked()
@@ -88,15 +93,17 @@ class BinaryLayout:
         shapes: Shape of each input without the batch dim.
         key: The ticket's key.
         timeout_ns: Queue time-out asked for.
+        priority: Priority level asked for.
         asked: How the answer is wanted.
         spans: Where each input's blob starts and stops behind the JSON part, in config order.
         tail: Bytes behind the JSON part.
     """
 
     rows: int
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Sequence[tuple[int, ...] | None]
     key: Hashable
     timeout_ns: int
+    priority: int
     asked: Asked
     spans: Sequence[tuple[int, int]]
     tail: int
@@ -121,7 +128,8 @@ class InferPlan:
         self.inputs = tuple(InputPlan(item) for item in settings.inputs)
         self.inputs_by_name = {plan.config.name: index for index, plan in enumerate(self.inputs)}
         self.outputs_by_name = {item.name: index for index, item in enumerate(settings.outputs)}
-        self.variable = any(item.variable for item in settings.inputs)
+        self.variable = any(item.variable and not item.ragged for item in settings.inputs)
+        self.optional = any(item.optional for item in settings.inputs)
         self.layouts: dict[bytes, BinaryLayout] = {}
         self.most_values = _most_values(settings)
         self.all_binary = tuple(Wanted(index, binary=True) for index in range(len(settings.outputs)))
@@ -180,7 +188,7 @@ class InferPlan:
             dims=inner,
             count=rows * count,
             size=rows * count * config.datatype.size,
-            key=inner if config.variable else None,
+            key=inner if config.variable and not config.ragged else None,
             pack=struct.Struct(f"<{rows * count}{config.datatype.code or 's'}").pack,
         )
         if len(plan.shapes) >= _REMEMBERED:
@@ -200,9 +208,11 @@ class InferPlan:
                 f"'{self.name}' has"
             )
 
-    def key(self, shapes: Sequence[Shape]) -> Hashable:
-        """The ticket key of a request with these input shapes."""
-        return tuple(shape.key for shape in shapes) if self.variable else None
+    def key(self, shapes: Sequence[Shape | None]) -> Hashable:
+        """The ticket key of a request with these input shapes; None stands for an input left out."""
+        if not (self.variable or self.optional):
+            return None
+        return tuple((shape.key,) if shape is not None else None for shape in shapes)
 
 
 def _most_values(settings: ModelSettings) -> int | None:

@@ -37,7 +37,7 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
             )
         shape = plan.shape(0, [*lead, 1])
         return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
-            "", plan.all_binary
+            wanted=plan.all_binary
         )
     fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
     if config.dims.count(-1) > 1:
@@ -55,4 +55,6 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
             tagged=True,
         )
     shape = plan.shape(0, dims)
-    return Ticket(0, shape.rows, arrived, [body], [shape.dims], plan.key([shape])), Asked("", plan.all_binary)
+    return Ticket(0, shape.rows, arrived, [body], [shape.dims], plan.key([shape])), Asked(
+        wanted=plan.all_binary
+    )

@@ -44,7 +44,7 @@ class BatchResponses:
         frame = self._frames.get(rows)
         if frame is None:
             frame = self._frames[rows] = self._frame(rows)
-        opening = _with_id(request_id, frame[0]) if request_id else frame[0]
+        opening = with_id(request_id, frame[0]) if request_id else frame[0]
         if len(frame) == 2:
             column = self._columns[0] or self._column(0)
             return opening + (column[start] if rows == 1 else _joined(column[start:stop])) + frame[1]
@@ -74,13 +74,17 @@ class BatchResponses:
                 for item in wanted
             ):
                 self._headers[key] = header
-        return (_with_id(request_id, header) if request_id else header), blobs
+        return (with_id(request_id, header) if request_id else header), blobs
 
     def _frame(self, rows: int) -> tuple[bytes, ...]:
         pieces: list[bytes] = []
         text = self._opening()
         for number, output in enumerate(self._outputs):
-            text += (b"," if number else b"") + _item_head(output, self._shape(output, rows)) + b',"data":['
+            text += (
+                (b"," if number else b"")
+                + item_head(output.name, output.datatype.wire, self._shape(output, rows))
+                + b',"data":['
+            )
             pieces.append(text)
             text = b"]}"
         pieces.append(text + b"]}")
@@ -94,7 +98,7 @@ class BatchResponses:
             shape = self._shape(output, stop - start)
             if item.classes:
                 shape = [*shape[: self._plan.settings.batched], min(item.classes, _width(output))]
-            head = _item_head(output, shape, "BYTES" if item.classes else output.datatype.wire)
+            head = item_head(output.name, "BYTES" if item.classes else output.datatype.wire, shape)
             if item.binary:
                 items.append(head + b',"parameters":{"binary_data_size":%d}}' % next(sizes))
             else:
@@ -146,14 +150,16 @@ def _joined(rows: Sequence[bytes]) -> bytes:
     return b",".join(filter(None, rows))
 
 
-def _with_id(request_id: str, text: bytes) -> bytes:
+def with_id(request_id: str, text: bytes) -> bytes:
+    """A response's JSON part with the client's id in front."""
     return b'{"id":' + string_json(request_id.encode("utf-8", "surrogateescape")) + b"," + text[1:]
 
 
-def _item_head(output: OutputTensor, shape: Sequence[int], wire: str = "") -> bytes:
+def item_head(name: str, wire: str, shape: Sequence[int]) -> bytes:
+    """The start of an output's entry, up to its data."""
     return b'{"name":%b,"datatype":"%b","shape":%b' % (
-        orjson.dumps(output.name),
-        (wire or output.datatype.wire).encode(),
+        orjson.dumps(name),
+        wire.encode(),
         orjson.dumps(list(map(int, shape))),
     )
 

@@ -1,0 +1,75 @@
+"""From a backend to the workers that the scheduler knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from repobuild_serve.backends.interface import Backend
+from repobuild_serve.config.settings import ModelSettings
+from repobuild_serve.core.execution import Executor
+from repobuild_serve.core.services import Services
+from repobuild_serve.scheduling.workers import ThreadWorker, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """An instance that is to be brought up.
+
+    Attributes:
+        settings: The model.
+        version: Version number.
+        path: The model file, which exists.
+        name: Instance name.
+        services: What the instance may ask of the server.
+    """
+
+    settings: ModelSettings
+    version: int
+    path: Path
+    name: str
+    services: Services
+
+
+class ModelBackend(Protocol):
+    """How models of one kind are completed and brought up. Called on loading threads."""
+
+    platform: str
+    """See ``Backend.platform``."""
+    default_filename: str
+    """See ``Backend.default_filename``."""
+    default_count: int
+    """See ``Backend.default_count``."""
+
+    def complete(self, config: Any, path: Path) -> None:
+        """See ``Backend.complete``."""
+        ...
+
+    def worker(self, opening: Opening) -> Worker:
+        """Bring up one instance, ready for ``Worker.run_here``.
+
+        Raises:
+            LoadError: The model cannot be loaded or does not fit its config.
+            StartError: A package that the backend needs is not installed.
+        """
+        ...
+
+
+class Threaded:
+    """A backend whose instances are called on threads of this process."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.platform = backend.platform
+        self.default_filename = backend.default_filename
+        self.default_count = backend.default_count
+
+    def complete(self, config: Any, path: Path) -> None:
+        """See ``ModelBackend.complete``."""
+        self._backend.complete(config, path)
+
+    def worker(self, opening: Opening) -> Worker:
+        """See ``ModelBackend.worker``."""
+        instance = self._backend.open(opening.settings, opening.path, opening.name)
+        return ThreadWorker(opening.name, instance, Executor(opening.settings))

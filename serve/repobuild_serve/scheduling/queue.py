@@ -1,0 +1,145 @@
+"""The requests of one model that wait to be put into a batch, by priority (Triton contract, queue policy).
+
+Pure bookkeeping, like ``scheduling.forming``: every method is told the time, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import chain
+
+from repobuild_serve.config.settings import BatchingPolicy, QueuePolicy
+from repobuild_serve.core.ticket import Ticket
+
+
+class _Level:
+    """The requests of one priority: those whose time-out expired wait behind the fresh ones."""
+
+    __slots__ = ("delayed", "fresh", "policy")
+
+    def __init__(self, policy: QueuePolicy) -> None:
+        self.policy = policy
+        self.fresh: deque[Ticket] = deque()
+        self.delayed: deque[Ticket] = deque()
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.delayed)
+
+
+class RequestQueue:
+    """The queue of one model.
+
+    Args:
+        policy: Batching settings.
+
+    Attributes:
+        bounded: Whether it can be full.
+        plain: Whether requests only ever leave at the front, in the order in which they came.
+        rows: Sum of the rows of all that wait.
+    """
+
+    def __init__(self, policy: BatchingPolicy) -> None:
+        self._levels = tuple(map(_Level, policy.queues()))
+        self._default = policy.default_level - 1 if policy.levels else 0
+        self._many = len(self._levels) > 1
+        self._timeouts = any(level.policy.timeout_ns for level in self._levels)
+        self._deadlines: list[tuple[int, int, Ticket]] = []
+        self._timed: dict[int, _Level] = {}
+        self._first = self._levels[0].fresh
+        self.bounded = any(level.policy.max_size for level in self._levels)
+        self.plain = not self._many and not self._timeouts
+        self.rows = 0
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._first) if self.plain else sum(map(len, self._levels))
+
+    def __iter__(self) -> Iterator[Ticket]:
+        """The requests in the order in which they would leave."""
+        if self.plain:
+            return iter(self._first)
+        return chain.from_iterable(chain(level.fresh, level.delayed) for level in self._levels)
+
+    def full(self, ticket: Ticket) -> bool:
+        """Whether the policy of its level allows no further request like this one."""
+        level = self._level(ticket)
+        return 0 < level.policy.max_size <= len(level)
+
+    def last(self) -> Ticket | None:
+        """The fresh request of the lowest priority that came last."""
+        return next((level.fresh[-1] for level in reversed(self._levels) if level.fresh), None)
+
+    def push(self, ticket: Ticket) -> bool:
+        """Append a request.
+
+        Returns:
+            Whether its time-out is now the nearest one.
+        """
+        level = self._level(ticket)
+        level.fresh.append(ticket)
+        self.rows += ticket.rows
+        timeout = level.policy.timeout_ns
+        if not timeout:
+            return False
+        if level.policy.allow_override and 0 < ticket.timeout_ns < timeout:
+            timeout = ticket.timeout_ns
+        self._timed[ticket.number] = level
+        heappush(self._deadlines, (ticket.arrived + timeout, ticket.number, ticket))
+        return self._deadlines[0][1] == ticket.number
+
+    def take(self, count: int) -> list[Ticket]:
+        """Remove the first ``count`` requests."""
+        if self.plain:
+            popleft = self._first.popleft
+            taken = [popleft() for _ in range(count)]
+        else:
+            taken = [self._pop() for _ in range(count)]
+            for ticket in taken:
+                self._timed.pop(ticket.number, None)
+        self.rows -= sum([ticket.rows for ticket in taken])
+        return taken
+
+    def expire(self, now: int) -> list[Ticket]:
+        """Act on time-outs that have passed.
+
+        Returns:
+            Requests to reject. Under the DELAY action expired requests move behind the fresh ones instead.
+        """
+        rejected: list[Ticket] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number, ticket = heappop(self._deadlines)
+            level = self._timed.pop(number, None)
+            if level is None:
+                continue
+            level.fresh.remove(ticket)
+            if level.policy.delay_expired:
+                level.delayed.append(ticket)
+            else:
+                self.rows -= ticket.rows
+                rejected.append(ticket)
+        return rejected
+
+    def nearest_deadline(self) -> int | None:
+        """When the next time-out expires."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] not in self._timed:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def drain(self) -> list[Ticket]:
+        """Remove everything."""
+        return self.take(len(self))
+
+    def _level(self, ticket: Ticket) -> _Level:
+        wanted = ticket.priority - 1
+        return self._levels[wanted if 0 <= wanted < len(self._levels) and self._many else self._default]
+
+    def _pop(self) -> Ticket:
+        for level in self._levels:
+            if level.fresh:
+                return level.fresh.popleft()
+            if level.delayed:
+                return level.delayed.popleft()
+        raise IndexError("the queue is empty")
