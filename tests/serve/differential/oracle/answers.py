@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,7 @@ from oracle.wire import Answer
 KEPT_HEADERS = ("content-encoding", "accept-encoding")
 VOLATILE_KEYS = {"ns", "last_inference"}
 MAPS = {"parameters", "metric_tags", "input_map", "output_map", "inputs"}  # of protobuf: in any order
-_PROGRAM = re.compile(r"(?:/[^/\s\"\\(]+)*/((?:[^/\s\"\\(]+/){2}model\.py)\b")
-_TEMPORARY = re.compile(r"/tmp/[^\s\"\\(:]*")  # noqa: S108 - a pattern, not a file
+_TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/[^\s\"\\(:]*")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
@@ -73,7 +73,6 @@ def steady(document: Any, repository: Path) -> Any:
 def steady_text(text: str, repository: Path) -> str:
     """A text without the paths and addresses of this run."""
     text = text.replace(str(repository), "<repository>")
-    text = _PROGRAM.sub(r"<repository>/\1", text)
     return _ADDRESS.sub("<address>", _TEMPORARY.sub("<temporary>", text))
 
 

@@ -23,7 +23,6 @@ class TritonPythonModel:
                         list(tensor.as_numpy().shape),
                         str(tensor.as_numpy().dtype),
                         tensor.is_cpu(),
-                        tensor.triton_dtype(),
                     ]
                     for tensor in request.inputs()
                 ],
