@@ -56,7 +56,9 @@ def install(folder: Path) -> str | None:
     # wrong inputs and sends empty outputs.
     shutil.rmtree(folder / "stub", ignore_errors=True)
     venv.create(folder / "stub", with_pip=False)
-    packages = folder / "stub" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    packages = (
+        folder / "stub" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    )
     for package, target in ((wheel, folder / "wheel"), (numpy, packages)):
         shutil.rmtree(target, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]

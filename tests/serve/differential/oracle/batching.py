@@ -15,7 +15,9 @@ from oracle.scripts import Burst, Script, Step, statistics
 LONG_MS = 1500
 
 
-def model(name: str, scheduling: str, *, delay_ms: int = 0, batch: int = 8, count: int = 1, dim: int = 1) -> Model:
+def model(
+    name: str, scheduling: str, *, delay_ms: int = 0, batch: int = 8, count: int = 1, dim: int = 1
+) -> Model:
     """A model that tells the size of its executions."""
     extra = f'{scheduling}\nparameters {{ key: "delay_ms" value {{ string_value: "{delay_ms}" }} }}'
     return python(
@@ -45,17 +47,23 @@ def sizes(answers: list[Aspects]) -> Any:
 def each(answers: list[Aspects]) -> Any:
     """Per request, the size and the order of its execution, or its error."""
     return [
-        answer.json["outputs"][0]["data"][:3] if answer.status == 200 else [answer.status, answer.json["error"]]
+        answer.json["outputs"][0]["data"][:3]
+        if answer.status == 200
+        else [answer.status, answer.json["error"]]
         for answer in answers
     ]
 
 
-def burst(name: str, *rows: int, after: float = 0, gap: float = 0, **parameters: Any) -> list[tuple[float, Any]]:
+def burst(
+    name: str, *rows: int, after: float = 0, gap: float = 0, **parameters: Any
+) -> list[tuple[float, Any]]:
     """Requests at once, or so far apart."""
     return [(after + number * gap, one(name, count, **parameters)) for number, count in enumerate(rows)]
 
 
-def script(name: str, scheduling: str, entries: list[tuple[float, Any]], read: Any = sizes, **more: Any) -> Script:
+def script(
+    name: str, scheduling: str, entries: list[tuple[float, Any]], read: Any = sizes, **more: Any
+) -> Script:
     """A burst on a model of the script's own, and its statistics."""
     own = name.replace("-", "_")
     steps: tuple[Step, ...] = (Burst(tuple(entries), read), statistics(own))
@@ -73,12 +81,20 @@ def forming() -> list[Script]:
     four = f"dynamic_batching {{ preferred_batch_size: [ 4 ] {delay} }}"
     plain = f"dynamic_batching {{ {delay} }}"
     found = [
-        script(f"batching-preferred-{count}", four, burst(f"batching_preferred_{count}", *[1] * count, gap=10))
+        script(
+            f"batching-preferred-{count}", four, burst(f"batching_preferred_{count}", *[1] * count, gap=10)
+        )
         for count in (1, 3, 4, 5, 9)
     ]
     found += [
         script(f"batching-delay-{label}", plain, burst(f"batching_delay_{label}", *rows, gap=40))
-        for label, rows in (("3", (1, 1, 1)), ("8", (1,) * 8), ("rows", (3, 3, 3)), ("full", (8,)), ("two-full", (5, 5)))
+        for label, rows in (
+            ("3", (1, 1, 1)),
+            ("8", (1,) * 8),
+            ("rows", (3, 3, 3)),
+            ("full", (8,)),
+            ("two-full", (5, 5)),
+        )
         if "-" not in label
     ]
     shapes = "batching_shapes"
@@ -127,7 +143,12 @@ def policies() -> list[Script]:
         return f"default_queue_policy {{ {policy} }}"
 
     add("reject", queue(f"timeout_action: REJECT {late}"), (300, {}), (1300, {}))
-    add("delay", f"preferred_batch_size: [ 1 ] {queue(f'timeout_action: DELAY {late}')}", (300, {}), (1300, {}))
+    add(
+        "delay",
+        f"preferred_batch_size: [ 1 ] {queue(f'timeout_action: DELAY {late}')}",
+        (300, {}),
+        (1300, {}),
+    )
     add("limit", queue("max_queue_size: 2"), (300, {}), (400, {}), (500, {}), (600, {}))
     add("override", queue(f"{late} allow_timeout_override: true"), (1300, {"timeout": 50000}), (1350, {}))
     add("override-longer", queue(f"{late} allow_timeout_override: true"), (300, {"timeout": 9000000}))
@@ -136,5 +157,11 @@ def policies() -> list[Script]:
     levels = "preferred_batch_size: [ 1 ] priority_levels: 3 default_priority_level: 2"
     add("levels", levels, (300, {"priority": 3}), (400, {}), (500, {"priority": 1}), (600, {"priority": 9}))
     own = f"priority_queue_policy {{ key: 1 value {{ {late} }} }} {queue('max_queue_size: 1')}"
-    add("levels-own", f"{levels} {own}", (300, {"priority": 1}), (400, {"priority": 3}), (500, {"priority": 3}))
+    add(
+        "levels-own",
+        f"{levels} {own}",
+        (300, {"priority": 1}),
+        (400, {"priority": 3}),
+        (500, {"priority": 3}),
+    )
     return [script(name, scheduling, entries, each) for name, scheduling, entries in table]

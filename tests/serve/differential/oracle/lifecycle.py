@@ -7,7 +7,21 @@ from typing import Any
 from oracle.corpus.case import get, infer, post, tensor
 from oracle.repositories import Model, Tensor, ensemble, identity, program, python
 from oracle.repositories import Step as Member
-from oracle.scripts import INDEX, Ask, Burst, Pause, Remove, Script, Steady, Step, Write, load, ready, statistics, unload
+from oracle.scripts import (
+    INDEX,
+    Ask,
+    Burst,
+    Pause,
+    Remove,
+    Script,
+    Steady,
+    Step,
+    Write,
+    load,
+    ready,
+    statistics,
+    unload,
+)
 
 IN, OUT = [Tensor("IN", "INT32", (1,))], [Tensor("OUT", "INT32", (1,))]
 

@@ -33,18 +33,22 @@ def text(label: str, config: str, files: tuple[tuple[str, bytes], ...] = ()) -> 
     return script(label, Model(f"mis_{label.replace('-', '_')}", config, "identity", files=files))
 
 
-def added(label: str, extra: str, *, tensor_extra: str = "", batch: int = 8, dims: tuple[int, ...] = (4,)) -> Script:
+def added(
+    label: str, extra: str, *, tensor_extra: str = "", batch: int = 8, dims: tuple[int, ...] = (4,)
+) -> Script:
     """The identity with more in its configuration."""
     name = f"mis_{label.replace('-', '_')}"
     source = Tensor("IN", "FP32", dims, tensor_extra)
-    return script(label, python(name, "identity", [source], [Tensor("OUT", "FP32", dims)], batch=batch, extra=extra))
+    return script(
+        label, python(name, "identity", [source], [Tensor("OUT", "FP32", dims)], batch=batch, extra=extra)
+    )
 
 
 def singles() -> list[Script]:
     """One model."""
     head = 'backend: "python"\nmax_batch_size: 8\n'
     tail = f"input [ {IN.text} ]\noutput [ {OUT.text} ]\n"
-    sequence = "sequence_batching { control_input [ { name: \"S\" control [ { kind: CONTROL_SEQUENCE_START %s } ] } ] }"
+    sequence = 'sequence_batching { control_input [ { name: "S" control [ { kind: CONTROL_SEQUENCE_START %s } ] } ] }'
     return [
         text("negative-batch", f'backend: "python"\nmax_batch_size: -1\n{tail}'),
         text("no-name", f"{head}input [ {{ data_type: TYPE_FP32 dims: [ 4 ] }} ]\noutput [ {OUT.text} ]"),

@@ -65,7 +65,11 @@ def ask(server: Server, request: Request) -> Aspects | str:
 
 def kept(answer: Aspects | str) -> object:
     """For the record."""
-    return answer if isinstance(answer, str) else {k: v for k, v in answer.__dict__.items() if v not in (None, {})}
+    return (
+        answer
+        if isinstance(answer, str)
+        else {k: v for k, v in answer.__dict__.items() if v not in (None, {})}
+    )
 
 
 def shown(request: Request) -> dict[str, object]:

@@ -41,7 +41,11 @@ def told(script: Script, found: list[Any]) -> str:
     lines = [f"== {script.name}"]
     for step, seen in zip(steps, found, strict=True):
         request = getattr(step, "request", None)
-        asked = type(step).__name__ if request is None else f"{request.method} {request.path} {request.body!r}"[:300]
+        asked = (
+            type(step).__name__
+            if request is None
+            else f"{request.method} {request.path} {request.body!r}"[:300]
+        )
         lines.append(f"{asked}\n   -> {json.dumps(plain(seen))[:2500]}")
     return "\n".join(lines) + "\n\n"
 

@@ -147,7 +147,9 @@ def load(model: str, config: str | dict[str, Any] | None = None, **files: bytes)
 
 def unload(model: str, **parameters: Any) -> Ask:
     """An unload."""
-    return Ask(post(f"/v2/repository/models/{model}/unload", {"parameters": parameters} if parameters else {}))
+    return Ask(
+        post(f"/v2/repository/models/{model}/unload", {"parameters": parameters} if parameters else {})
+    )
 
 
 def statistics(model: str) -> Steady:

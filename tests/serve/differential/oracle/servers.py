@@ -57,6 +57,9 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.kind == "real":  # a stub that is killed leaves its shared memory behind
+            for region in Path("/dev/shm").glob(f"{_region_prefix(self.http)}*"):
+                region.unlink(missing_ok=True)
 
 
 def unavailable() -> str | None:
@@ -113,7 +116,7 @@ def _start_real(repository: Path, folder: Path, options: tuple[str, ...]) -> Ser
         f"--http-port={http}",
         f"--grpc-port={grpc}",
         f"--metrics-port={metrics}",
-        f"--backend-config=python,shm-region-prefix-name=differential_{http}_",
+        f"--backend-config=python,shm-region-prefix-name={_region_prefix(http)}",
         "--backend-config=python,shm-default-byte-size=1048576",
         *options,
     ]
@@ -131,6 +134,10 @@ STARTERS: dict[str, Callable[[Path, Path, tuple[str, ...]], Server]] = {
     "real": _start_real,
     "ours": _start_ours,
 }
+
+
+def _region_prefix(port: int) -> str:
+    return f"differential_{port}_"
 
 
 def _spawn(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:

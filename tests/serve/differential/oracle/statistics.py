@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from oracle.corpus.case import infer, post, tensor
-from oracle.repositories import Tensor, ensemble, identity, python
 from oracle.repositories import Step as Member
+from oracle.repositories import Tensor, ensemble, identity, python
 from oracle.scripts import Ask, Script, Step, statistics
 
 ONE = tensor([7], wire="INT32")

@@ -114,7 +114,7 @@ def tails() -> list[Case]:
             ("zero-size-given", binary("variable", [blob(4, [2, 0])], b"abcd", **BINARY)),
             ("not-utf8", binary("letters", [blob(6, [1, 1], "BYTES")], strings(b"\xff\xfe"))),
             ("nul-json-out", binary("letters", [blob(7, [1, 1], "BYTES")], strings(b"a\x00b"))),
-            ("escapes-json-out", binary("letters", [blob(10, [1, 1], "BYTES")], strings(b"\"\\/\n\x1f\x7f"))),
+            ("escapes-json-out", binary("letters", [blob(10, [1, 1], "BYTES")], strings(b'"\\/\n\x1f\x7f'))),
             ("shape-huge", binary("variable", [blob(8, [1, 2**60])], data)),
             ("shape-overflow", binary("plane", [blob(4, [2**32, 2**32], "INT32")], b"abcd")),
             ("chunked", Request("POST", "/v2/models/id_fp32/infer", (json.dumps({"inputs": [entry]}).encode(), data[:3], data[3:]), {"Inference-Header-Content-Length": str(size)})),
@@ -280,7 +280,13 @@ def compression() -> list[Case]:
             ("accept-error", post(path, b"{", {"Accept-Encoding": "gzip"})),
             (
                 "accept-binary",
-                binary("id_fp32", [blob(8, [1, 2])], octets("FP32"), headers={"Accept-Encoding": "gzip"}, **BINARY),
+                binary(
+                    "id_fp32",
+                    [blob(8, [1, 2])],
+                    octets("FP32"),
+                    headers={"Accept-Encoding": "gzip"},
+                    **BINARY,
+                ),
             ),
             ("accept-metadata", Request("GET", "/v2/models/echo", None, {"Accept-Encoding": "gzip"})),
             ("generate-gzip-in", post("/v2/models/double/generate", b"{}", {"Content-Encoding": "gzip"})),
@@ -288,6 +294,9 @@ def compression() -> list[Case]:
                 "generate-accept",
                 post("/v2/models/double/generate", {"IN": 1}, {"Accept-Encoding": "gzip"}),
             ),
-            ("generate-identity", post("/v2/models/double/generate", {"IN": 1}, {"Content-Encoding": "identity"})),
+            (
+                "generate-identity",
+                post("/v2/models/double/generate", {"IN": 1}, {"Content-Encoding": "identity"}),
+            ),
         ],
     )

@@ -22,9 +22,19 @@ GOOD: dict[str, list[list[Any]]] = {
     "FP16": [[1.0, 2.0]],
     "FP32": [[1.5, -2.25], [1, 2], [1e-45, 3.4028235e38], [0.1, 1e21], [16777217, 70000000001]],
     "FP64": [[1.5, -2.25], [1, 2], [5e-324, 1.7976931348623157e308], [0.1, 1e22], [123456789012345678, 1e-7]],
-    "BYTES": [["a", ""], ["é\u4e16", "\u0000x"], ["\"quoted\"\\", "tab\tnew\nline/\u007f\u2028"]],
+    "BYTES": [["a", ""], ["é\u4e16", "\u0000x"], ['"quoted"\\', "tab\tnew\nline/\u007f\u2028"]],
 }
-WRONG = [[1.0, 2.0], [-1, 1], [True, False], ["a", "b"], [None, None], [[1], [2]], [{}, {}], [1, "b"], [2**64, 1]]
+WRONG = [
+    [1.0, 2.0],
+    [-1, 1],
+    [True, False],
+    ["a", "b"],
+    [None, None],
+    [[1], [2]],
+    [{}, {}],
+    [1, "b"],
+    [2**64, 1],
+]
 
 
 def cases() -> list[Case]:
@@ -176,9 +186,23 @@ def documents() -> list[Case]:
         (f"without-{key}", infer("id_fp32", [{k: v for k, v in good.items() if k != key}])) for key in good
     ]
     for key in ("name", "datatype", "shape", "data", "parameters"):
-        for label, value in (("number", 1), ("null", None), ("object", {}), ("list", []), ("text", "x"), ("true", True)):
+        for label, value in (
+            ("number", 1),
+            ("null", None),
+            ("object", {}),
+            ("list", []),
+            ("text", "x"),
+            ("true", True),
+        ):
             found.append((f"{key}-{label}", infer("id_fp32", [{**good, key: value}])))
-    for label, value in (("number", 1), ("null", None), ("object", {}), ("list", []), ("text", "x"), ("numbers", [1])):
+    for label, value in (
+        ("number", 1),
+        ("null", None),
+        ("object", {}),
+        ("list", []),
+        ("text", "x"),
+        ("numbers", [1]),
+    ):
         found.append((f"inputs-{label}", post(path, {"inputs": value})))
         found.append((f"outputs-{label}", post(path, {"inputs": [good], "outputs": value})))
         found.append((f"id-{label}", post(path, {"inputs": [good], "id": value})))
@@ -222,7 +246,7 @@ def syntax() -> list[Case]:
     """Bodies that are no JSON: the parser's own words and offsets."""
     bodies = (
         b"{", b"}", b"[", b"x", b"{]", b'{"a"}', b'{"a":}', b'{"a":1', b'{"a":1,}', b"{,}", b'{"a":1}x', b'{"a" 1}',
-        b'{1:2}', b'{"a":"b}', b'{"a":tru}', b'{"a":nul}', b'{"a":-}', b'{"a":1e}', b'{"a":1.}', b'{"a":"\\u12"}',
+        b"{1:2}", b'{"a":"b}', b'{"a":tru}', b'{"a":nul}', b'{"a":-}', b'{"a":1e}', b'{"a":1.}', b'{"a":"\\u12"}',
         b'{"a":"\\ud800"}', b'{"a":"\\ud800\\u0041"}', b'{"a":"\\q"}', b'{"a":"\x01"}', b'{"a":"\xff"}', b"\xef\xbb\xbf{}",
         b" \n\t", b"\x00", b'{"a":1}\x00', b"[1,2", b"[1 2]", b'{"a":1e400}', b'{"a":[1,]}', b"/* c */ {}", b"{} {}",
         b"'a'", b'{"a":Nan}', b'{"a":Infinit}', b'{"a":1 "b":2}', b"[[[[[[[[[[", b'{"a":00}', b'{"a":--1}', b"true", b"nan",
@@ -300,7 +324,7 @@ def ids() -> list[Case]:
         "id",
         [
             (f"{number}", infer("id_fp32", [good], id=value))
-            for number, value in enumerate(("a", "", "é \" \\ / \n", "0", "x" * 1000, "\u0000z"))
+            for number, value in enumerate(("a", "", 'é " \\ / \n', "0", "x" * 1000, "\u0000z"))
         ]
         + [
             ("in-error", infer("id_fp32", [tensor([1.0, 2, 3])], id="the id")),

@@ -25,7 +25,7 @@ def parameters() -> list[Case]:
     """As the program sees them."""
     values: list[tuple[str, dict[str, Any]]] = [
         ("text", {"a": "x"}),
-        ("kinds", {"z": 1, "a": "é\"", "t": True, "f": False, "n": -5}),
+        ("kinds", {"z": 1, "a": 'é"', "t": True, "f": False, "n": -5}),
         ("order", {"b": 1, "a": 2, "c": "3"}),
         ("float", {"x": 1.5}),
         ("integral-float", {"x": 2.0}),
@@ -93,7 +93,10 @@ def acts() -> list[Case]:
         for act in ("raise", "INTERNAL", "too_few", "empty", "missing")
     ]
     found += [
-        (f"{act or 'plain'}-binary", infer("probe", [NUMBER], parameters={"act": act, "binary_data_output": True}))
+        (
+            f"{act or 'plain'}-binary",
+            infer("probe", [NUMBER], parameters={"act": act, "binary_data_output": True}),
+        )
         for act in ("", "empty", "missing", "dtype", "shape", "bytes", "objects", "zero", "extra", "big")
     ]
     found += [
@@ -262,7 +265,10 @@ def generate() -> list[Case]:
         ("syntax", post("/v2/models/double/generate", b"{")),
         ("no-body", post("/v2/models/double/generate")),
         ("chunked", post("/v2/models/double/generate", (b'{"IN"', b":1}"))),
-        ("header-length", post("/v2/models/double/generate", {"IN": 1}, {"Inference-Header-Content-Length": "3"})),
+        (
+            "header-length",
+            post("/v2/models/double/generate", {"IN": 1}, {"Inference-Header-Content-Length": "3"}),
+        ),
     ]
     return named("generate", found)
 

@@ -168,7 +168,10 @@ def shared_memory() -> list[Case]:
         [
             ("status", get(f"{system}/status")),
             ("status-unknown", get(f"{system}/region/r0/status")),
-            ("register-missing", post(f"{system}/region/r0/register", {"key": "/no_such_object", "byte_size": 8})),
+            (
+                "register-missing",
+                post(f"{system}/region/r0/register", {"key": "/no_such_object", "byte_size": 8}),
+            ),
             ("register-no-key", post(f"{system}/region/r0/register", {"byte_size": 8})),
             ("register-no-size", post(f"{system}/region/r0/register", {"key": "/k"})),
             ("register-no-name", post(f"{system}/register", {"key": "/k", "byte_size": 8})),
@@ -183,7 +186,10 @@ def shared_memory() -> list[Case]:
             ("cuda-no-handle", post(f"{cuda}/region/c0/register", {"device_id": 0, "byte_size": 8})),
             (
                 "cuda-short-handle",
-                post(f"{cuda}/region/c0/register", {"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 8}),
+                post(
+                    f"{cuda}/region/c0/register",
+                    {"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 8},
+                ),
             ),
         ],
     )

@@ -5,7 +5,16 @@ import json
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-CODES = "UNKNOWN INTERNAL NOT_FOUND INVALID_ARG UNAVAILABLE UNSUPPORTED ALREADY_EXISTS CANCELLED".split()
+CODES = [
+    "UNKNOWN",
+    "INTERNAL",
+    "NOT_FOUND",
+    "INVALID_ARG",
+    "UNAVAILABLE",
+    "UNSUPPORTED",
+    "ALREADY_EXISTS",
+    "CANCELLED",
+]
 
 
 def inner():
@@ -47,9 +56,7 @@ class TritonPythonModel:
                 responses.append(pb_utils.InferenceResponse(error=pb_utils.TritonError("no code")))
                 continue
             if act == "error_and_tensors":
-                responses.append(
-                    pb_utils.InferenceResponse(plain(array), error=pb_utils.TritonError("both"))
-                )
+                responses.append(pb_utils.InferenceResponse(plain(array), error=pb_utils.TritonError("both")))
                 continue
             if act == "too_many":
                 responses.append(pb_utils.InferenceResponse(plain(array)))
