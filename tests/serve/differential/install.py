@@ -1,7 +1,7 @@
 """Puts the real ``tritonserver`` and the NumPy of its Python stub into a folder.
 
-Run as ``python install.py FOLDER``. Where that cannot be done (another platform, no network), the reason goes to
-``FOLDER/unavailable.txt``, the tests that need the server are skipped with it, and the next run tries again.
+Run as ``python install.py FOLDER``. Where that cannot be done (another platform, no network), the reason
+goes to ``FOLDER/unavailable.txt``, the tests that need the server are skipped with it, and the next run tries again.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def obstacle() -> str | None:
 
 
 def install(folder: Path) -> str | None:
-    """The wheel, and an environment with NumPy for its stub, both without dependencies; the reason of a failure."""
+    """The wheel, and an environment with NumPy for its stub; the reason of a failure."""
     wheel, numpy = (
         line for line in (HERE / "requirements.txt").read_text().splitlines() if not line.startswith("#")
     )
-    # The stub takes its packages from the first python3 of PATH, and nothing from PYTHONPATH; with NumPy 2 it reads
-    # wrong inputs and sends empty outputs.
+    # The stub takes its packages from the first python3 of PATH, and nothing from PYTHONPATH;
+    # with NumPy 2 it reads wrong inputs and sends empty outputs.
     shutil.rmtree(folder / "stub", ignore_errors=True)
     venv.create(folder / "stub", with_pip=False)
     packages = (
