@@ -1,7 +1,8 @@
 """Puts the real ``tritonserver`` and the NumPy of its Python stub into a folder.
 
 Run as ``python install.py FOLDER``. Where that cannot be done (another platform, no network), the reason
-goes to ``FOLDER/unavailable.txt``, the tests that need the server are skipped with it, and the next run tries again.
+goes to ``FOLDER/unavailable.txt``, the tests that need the server are skipped with it, and the next run tries
+again.
 """
 
 from __future__ import annotations
