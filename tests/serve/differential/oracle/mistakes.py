@@ -107,7 +107,7 @@ def singles() -> list[Script]:
         script("no-class", Model("mis_no_class", f"{head}{tail}", files=(("1/model.py", b"x = 1\n"),))),
         script("program-syntax", Model("mis_program_syntax", f"{head}{tail}", files=(("1/model.py", b"def (:\n"),))),
         script("program-import", Model("mis_program_import", f"{head}{tail}", files=(("1/model.py", b"import no_such_module_here\n"),))),
-        script("no-version-folder", Model("mis_no_version", f"{head}{tail}", versions=())),
+        script("no-version-folder", Model("mis_no_folder", f"{head}{tail}", versions=())),
     ]  # fmt: skip
 
 

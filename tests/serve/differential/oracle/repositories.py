@@ -38,11 +38,11 @@ class Model:
     def write(self, repository: Path) -> None:
         """Make the folder."""
         folder = repository / self.name
+        folder.mkdir(parents=True)  # two models of one name are a mistake of the tests
         for version in self.versions:
             (folder / str(version)).mkdir(parents=True)
             if self.program is not None:
                 (folder / str(version) / "model.py").write_text(program(self.program), encoding="utf-8")
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.pbtxt").write_text(self.config, encoding="utf-8")
         for name, data in self.files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
