@@ -32,7 +32,7 @@ def compatible(real_server: None) -> None:
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], Server]]:
-    """The ``real`` server of a stage or ``ours``, started when first asked for, on a repository of its own."""
+    """The ``real`` server of a stage or ``ours``, started on demand, with a repository of its own."""
     with contextlib.ExitStack() as stack:
         running: dict[tuple[str, str], Server] = {}
 
