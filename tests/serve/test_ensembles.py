@@ -98,6 +98,9 @@ class Streaming:
     def close(self):
         pass
 
+    def gone(self):
+        return True
+
 
 @dataclass
 class Members:
