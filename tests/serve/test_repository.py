@@ -127,10 +127,6 @@ def test_inputs_that_are_not_served_are_refused(repository, field):
     )
 
 
-def test_ensembles_are_refused(repository):
-    assert "ensembles are not supported by this server yet" in refused(repository, 'platform: "ensemble"')
-
-
 def test_a_backend_that_answers_once_cannot_be_decoupled(repository, load):
     repository.identity("m", extra="model_transaction_policy { decoupled: true }")
     (problem,) = load()[1]
@@ -330,7 +326,7 @@ def test_batching_that_the_model_does_not_have_is_not_made_up(repository, load):
 def test_nothing_is_completed_if_that_is_switched_off(repository, load):
     repository.identity("m")
     repository.config("m", 'backend: "onnxruntime"\nmax_batch_size: 4')
-    assert "must specify at least one input" in load(auto_complete=False)[1][0]
+    assert "configuration expects 0 inputs, model provides 1" in load(auto_complete=False)[1][0]
 
 
 def test_session_options_follow_the_config(repository, load, monkeypatch):
