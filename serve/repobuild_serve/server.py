@@ -30,7 +30,7 @@ from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
-from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models
+from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models, Poller
 from repobuild_serve.metrics import MetricsRoutes
 from repobuild_serve.profile import CURRENT, Profile
 from repobuild_serve.repository import model_folders
@@ -41,7 +41,6 @@ _OTHER_FILES = 1024
 _COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
 _TLS_GOODBYE_SECONDS = 2
-_SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,8 @@ class Server:
             await self._open_ports()
             tasks = [loop.create_task(self._sweep())]
             if options.mode is Mode.POLL:
-                tasks.append(loop.create_task(self._poll(control)))
+                poller = Poller(control, self._models, options.poll_seconds)
+                tasks.append(loop.create_task(poller.run()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
@@ -190,7 +190,6 @@ class Server:
             threads=options.load_threads,
             retries=options.load_retries,
             startup=options.startup_models,
-            settle_seconds=min(_SETTLE_SECONDS, options.poll_seconds / 2),
         )
 
     def _check_repositories(self) -> None:
@@ -214,14 +213,6 @@ class Server:
         loading.cancel()
         await asyncio.wait((loading,))
         return None
-
-    async def _poll(self, control: Control) -> None:
-        while True:
-            await asyncio.sleep(self._options.poll_seconds)
-            try:
-                await control.poll()
-            except Exception:  # noqa: BLE001 - a bug in one look at the repository must not end the watch
-                _LOG.exception("the model repository could not be polled")
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -328,6 +319,7 @@ class Server:
         loop = asyncio.get_running_loop()
         _LOG.info("stopping: requests in flight are finished, new ones refused")
         self._routes.exiting()
+        control.refuse()
         for listener in self._listeners:
             listener.close()
         for host in self._hosts:
