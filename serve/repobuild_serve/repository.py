@@ -15,6 +15,8 @@ from repobuild_serve.config.support import refuse_unserved
 from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
 from repobuild_serve.errors import ConfigError, LoadError, StartError
 
+_PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
@@ -115,7 +117,8 @@ def version_path(model: ModelFolder, version: int) -> Path:
 
 def model_file(config: Any, backend: ModelBackend, folder: Path) -> Path:
     """Where the model of a version lies."""
-    return folder / (config.default_model_filename or backend.default_filename)
+    default = _PLATFORM_FILENAMES.get(config.platform, backend.default_filename)
+    return folder / (config.default_model_filename or default)
 
 
 def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:

@@ -240,7 +240,7 @@ class Server:
         """Stop accepting, let what is in flight finish, and say whether it did in time."""
         loop = asyncio.get_running_loop()
         _LOG.info("stopping: requests in flight are finished, new ones refused")
-        self._routes.exiting = True
+        self._routes.exiting()
         for listener in self._listeners:
             listener.close()
         for host in self._hosts:

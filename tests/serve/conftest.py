@@ -261,6 +261,21 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def services() -> Iterator[Callable[[Any], Any]]:
+    """Makes what instances get from a server, for models that are loaded in this process."""
+    import asyncio
+
+    from repobuild_serve.core.internal import InternalCalls
+    from repobuild_serve.core.router import Router
+    from repobuild_serve.core.services import Services
+    from repobuild_serve.profile import CURRENT
+
+    loop = asyncio.new_event_loop()
+    yield lambda models: Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
+    loop.close()
+
+
+@pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     """An empty repository."""
     folder = tmp_path / "repository"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from repobuild_serve.core.internal import InternalCalls
-from repobuild_serve.core.router import Router
-from repobuild_serve.core.services import Services
 from repobuild_serve.errors import ConfigError
 from repobuild_serve.lifecycle import Models
-from repobuild_serve.profile import CURRENT
 from repobuild_serve.repository import read_model
 
 IO = (
@@ -25,16 +19,14 @@ HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 
 
 @pytest.fixture
-def load(repository):
+def load(repository, services):
     """Loads the repository in this process; the models and the problems."""
     loaded = []
-    loop = asyncio.new_event_loop()
 
     def run(**options):
         models = Models()
-        services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
         problems = models.load_all(
-            repository.path, services, **{"auto_complete": True, "threads": 1, **options}
+            repository.path, services(models), **{"auto_complete": True, "threads": 1, **options}
         )
         loaded.append(models)
         return models, problems
@@ -42,7 +34,6 @@ def load(repository):
     yield run
     for models in loaded:
         models.close()
-    loop.close()
 
 
 def refused(repository, text, name="m"):
@@ -73,7 +64,7 @@ def refused(repository, text, name="m"):
             "model input 'IN' has different size for dims and reshape for m",
         ),
         (
-            HEAD + IO.replace("[ 2 ]", "[ 2, -1 ] reshape { shape: [ 2 ] }", 1),
+            HEAD + IO.replace("[ 2 ]", "[ 2, -1, -1 ] reshape { shape: [ 2, -1 ] }", 1),
             "model input 'IN' has different number of variable-size dimensions for dims and reshape for m",
         ),
         (
@@ -135,12 +126,8 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
         ('cc_model_filenames { key: "8.0" value: "x" }', "cc_model_filenames"),
         (
-            'batch_input [{ kind: BATCH_ELEMENT_COUNT target_name: "X" source_input: "IN" }]',
+            'batch_input [{ target_name: "X" data_type: TYPE_FP32 source_input: "IN" }]',
             "batch_input",
-        ),
-        (
-            'optimization { execution_accelerators { cpu_execution_accelerator [{ name: "openvino" }] } }',
-            "optimization.execution_accelerators",
         ),
         ("instance_group [{ passive: true }]", "instance_group.passive"),
         ("instance_group [{ secondary_devices [{ kind: KIND_NVDLA }] }]", "instance_group.secondary_devices"),
@@ -198,14 +185,13 @@ def test_what_has_no_effect_here_is_accepted_and_reported(repository, load):
         (
             'instance_group [{ profile: [ "1" ] }]',
             (
-                "instance group m_0 of model m and platform onnxruntime_onnx specifies profile field which "
-                "is only "
-                "supported for TensorRT models"
+                "instance group m_0 of model m and platform onnxruntime_onnxspecifies profile field which "
+                "is only supported for TensorRT models"
             ),
         ),
         (
             'parameters { key: "intra_op_thread_count" value { string_value: "two" } }',
-            "parameter 'intra_op_thread_count' of model 'm' is not an integer: 'two'",
+            "failed to convert 'two' to integral number (parameter 'intra_op_thread_count' of model 'm')",
         ),
         (
             "version_policy { specific { versions: [ 7 ] } }",
@@ -252,7 +238,7 @@ def test_a_missing_label_file(repository, load):
     [
         (
             IO.replace("FP32", "INT32", 1),
-            "configuration expects datatype TYPE_INT32 for tensor 'IN', model provides TYPE_FP32",
+            "configuration expects datatype TYPE_INT32 for input 'IN', model provides TYPE_FP32",
         ),
         (IO.replace('"IN"', '"X"'), "unexpected inference input 'X', allowed inputs are: IN"),
         (IO.replace('"OUT"', '"X"'), "unexpected inference output 'X', allowed outputs are: OUT"),
@@ -340,11 +326,15 @@ def test_a_model_without_batch_axis_is_completed_with_whole_shapes(repository, l
     assert not config.HasField("dynamic_batching")
 
 
-def test_batching_that_the_model_does_not_have_is_not_made_up(repository):
+def test_batching_that_the_model_does_not_have_is_not_made_up(repository, load):
     repository.identity("m", batch=0)
     repository.config("m", "max_batch_size: 4")
-    with pytest.raises(ConfigError, match="model does not support batching while non-zero max_batch_size"):
-        read_model(repository.path / "m", auto_complete=True)
+    assert load()[1] == [
+        (
+            "m, version 1: Invalid argument: autofill failed for model 'm': model does not support batching "
+            "while non-zero max_batch_size is specified"
+        )
+    ]
 
 
 def test_nothing_is_completed_if_that_is_switched_off(repository, load):

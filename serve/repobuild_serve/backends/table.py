@@ -11,7 +11,10 @@ from repobuild_serve.backends.interface import Backend
 from repobuild_serve.backends.model_backend import ModelBackend, Threaded
 from repobuild_serve.errors import LoadError
 
-_BUILT_IN = {"onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend"}
+_BUILT_IN = {
+    "onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend",
+    "pytorch": "repobuild_serve.backends.pytorch:PyTorchBackend",
+}
 _GROUP = "repobuild_serve.backends"
 
 FILENAMES = {

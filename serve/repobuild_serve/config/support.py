@@ -29,6 +29,7 @@ _SERVED: dict[str, Any] = {
     "output": {**_TENSOR, "label_filename": None},
     "optimization": {
         "graph": _ANY,
+        "execution_accelerators": _ANY,
         "priority": None,
         "cuda": _ANY,
         "input_pinned_memory": _ANY,

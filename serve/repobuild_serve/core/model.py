@@ -9,6 +9,7 @@ from typing import Protocol
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
+from repobuild_serve.wire.plan import InferPlan
 
 
 class Runner(Protocol):
@@ -53,6 +54,9 @@ class ModelVersion:
         labels: Class labels per output.
         statistics: Counters; they already hold the warm-up.
         load_seconds: How long loading took.
+
+    Attributes:
+        plan: What reading its requests and writing its responses needs.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class ModelVersion:
         self.labels = labels
         self.statistics = statistics
         self.load_seconds = load_seconds
+        self.plan = InferPlan(settings, version, labels)
         self._runner = runner
 
     def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:

@@ -17,13 +17,14 @@ from repobuild_serve.http.parser import Request
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
 from repobuild_serve.wire.json_fast import reader
+from repobuild_serve.wire.json_large import LARGE, large_reader
 from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
-from repobuild_serve.wire.plan import Asked, InferPlan
+from repobuild_serve.wire.plan import Asked
 from repobuild_serve.wire.response import BatchResponses
 from repobuild_serve.wire.single_response import single_response
 
 _LOG = logging.getLogger(__name__)
-_LARGE = 1 << 20
+_HUGE = 1 << 20
 
 
 class Endpoint:
@@ -31,8 +32,9 @@ class Endpoint:
 
     def __init__(self, version: ModelVersion) -> None:
         self.version = version
-        self.plan = InferPlan(version.settings, version.version, version.labels)
+        self.plan = version.plan
         self.read_usual = reader(self.plan)
+        self.read_large = large_reader(self.plan, self.read_usual)
         self.submit = version.submit
 
 
@@ -96,10 +98,11 @@ class InferService:
         try:
             parsed = None
             size = len(body)
-            if size > _LARGE and length != 0:
+            if size > _HUGE and length != 0:
                 endpoint.plan.check_values(body if length is None else body[:length])
             if length is None:
-                parsed = endpoint.read_usual(body, arrived)
+                read = endpoint.read_usual if size < LARGE else endpoint.read_large
+                parsed = read(body, arrived)
             elif length:
                 layout = endpoint.plan.layouts.get(body[:length])
                 if layout is not None:

@@ -1,51 +1,27 @@
-"""Every route of the HTTP front end, apart from the inside of inference (Triton contract, route table)."""
+"""The application of the HTTP port: finds the route of a request (Triton contract, route table)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from repobuild_serve.config.printing import config_document
-from repobuild_serve.core.model import ModelVersion
-from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.errors import RequestError
 from repobuild_serve.http.compression import chosen_encoding
 from repobuild_serve.http.exchange import Exchange, KnownHead
 from repobuild_serve.http.infer import InferService, header_length
 from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.metadata_routes import MetadataRoutes
 from repobuild_serve.http.parser import Request
-from repobuild_serve.http.replies import JSON, PLAIN, document_reply, error_reply, refusal, reply
+from repobuild_serve.http.replies import JSON, PLAIN, error_reply, refusal
+from repobuild_serve.http.repository_routes import RepositoryRoutes
+from repobuild_serve.http.routing import MODEL, Api, get_or_post, named_model, post, unserved
+from repobuild_serve.http.shared_memory_routes import shared_memory_routes
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.profile import Profile
-from repobuild_serve.wire.json_text import load_json
 
-EXTENSIONS = (
-    "classification",
-    "model_repository",
-    "model_configuration",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-)
-"""The protocol extensions of this release; the list in metadata names no others."""
-
-_MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
-_INFER = re.compile(_MODEL + rb"/infer")
-_SHARED_MEMORY = rb"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
+_INFER = re.compile(MODEL + rb"/infer")
 # Headers that change what an inference does; a request with one of them is never remembered.
 _SPECIAL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"})
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A path, its method, and what answers it."""
-
-    path: re.Pattern[bytes]
-    method: bytes
-    handler: Callable[[Request, re.Match[bytes]], bytes]
-    plain: bool = False
 
 
 class Routes:
@@ -73,34 +49,19 @@ class Routes:
         self._models = models
         self._infer = infer
         self._limits = limits
-        self._server_id = server_id
-        self._profile = profile
-        self._strict = strict_readiness
-        self.exiting = False
-        get, post = b"GET", b"POST"
+        self._metadata = MetadataRoutes(models, server_id, profile, strict_readiness=strict_readiness)
         self._routes = (
-            Route(re.compile(rb"/v2/health/live"), get, lambda *_: reply(200), plain=True),
-            Route(re.compile(rb"/v2/health/ready"), get, self._ready, plain=True),
-            Route(re.compile(rb"/v2"), get, self._server_metadata),
-            Route(re.compile(rb"/v2/models/stats"), get, self._all_statistics),
-            Route(re.compile(_MODEL), get, self._metadata),
-            Route(re.compile(_MODEL + rb"/ready"), get, self._model_ready, plain=True),
-            Route(re.compile(_MODEL + rb"/config"), get, self._config),
-            Route(re.compile(_MODEL + rb"/stats"), get, self._statistics),
-            Route(re.compile(rb"/v2/repository(?:/(?P<repository>[^/]+))?/index"), post, self._index),
-            Route(
-                re.compile(rb"/v2/repository(?:/(?P<repository>[^/]+))?/models/[^/]+/(?:load|unload)"),
-                post,
-                self._load,
-            ),
-            Route(re.compile(_SHARED_MEMORY + rb"/(?:register|unregister)"), post, _no_shared_memory),
-            Route(re.compile(_SHARED_MEMORY + rb"/status"), get, _no_shared_memory),
-            Route(re.compile(_MODEL + rb"/generate(?:_stream)?"), post, _unserved("generate")),
-            Route(re.compile(rb"/v2(?:/models/[^/]+)?/trace/setting"), b"", _unserved("trace")),
-            Route(re.compile(rb"/v2/logging"), b"", _unserved("logging")),
+            *self._metadata.routes(),
+            *RepositoryRoutes(models).routes(),
+            *shared_memory_routes(),
+            post(MODEL + rb"/generate(?:_stream)?", Api.INFERENCE, unserved("generate")),
+            get_or_post(rb"/v2(?:/models/[^/]+)?/trace/setting", Api.TRACE, unserved("trace")),
+            get_or_post(rb"/v2/logging", Api.LOGGING, unserved("logging")),
         )
 
-    # Application
+    def exiting(self) -> None:
+        """From now on the server tells that it is shutting down."""
+        self._metadata.exiting = True
 
     def respond(self, request: Request, exchange: Exchange) -> bytes | None:
         """See ``Application.respond``."""
@@ -110,17 +71,17 @@ class Routes:
             if request.method != b"POST":
                 return _method_not_allowed(PLAIN)
             try:
-                endpoint = self._infer.endpoint(self._find(match))
+                endpoint = self._infer.endpoint(named_model(self._models, match))
             except RequestError as exc:
                 return refusal(exc)
             return self._infer.start(request, endpoint, exchange)
         for route in self._routes:
             match = route.path.fullmatch(path)
             if match is not None:
-                if route.method and request.method != route.method:
+                if request.method not in route.methods:
                     return _method_not_allowed(PLAIN if route.plain else JSON)
                 try:
-                    return route.handler(request, match)
+                    return route.handler(request, match, exchange)
                 except RequestError as exc:
                     return refusal(exc)
         return error_reply(404, "Not Found", PLAIN)
@@ -134,7 +95,7 @@ class Routes:
         if not _SPECIAL.isdisjoint(headers) or b"content-length" not in headers:
             return None
         try:
-            endpoint = self._infer.endpoint(self._find(match))
+            endpoint = self._infer.endpoint(named_model(self._models, match))
             size = len(request.body)
             length = header_length(headers, size)
         except RequestError:
@@ -157,114 +118,6 @@ class Routes:
             "Use --http-max-input-size to increase the limit."
         )
 
-    # Routes
-
-    def _ready(self, request: Request, match: re.Match[bytes]) -> bytes:
-        if self.exiting:
-            return error_reply(503, "Server exiting", PLAIN)
-        return reply(200 if self._models.all_ready() or not self._strict else 400)
-
-    def _server_metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return document_reply(
-            {"name": self._server_id, "version": self._profile.server_version, "extensions": EXTENSIONS}
-        )
-
-    def _metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
-        version = self._find(match)
-        settings = version.settings
-        if match["version"]:
-            versions = [str(version.version)]
-        else:
-            versions = [str(number) for number in sorted(self._models.tracked[settings.name].versions)]
-        lead = [-1] if settings.batched else []
-        inputs, outputs = (
-            [
-                {"name": item.name, "datatype": item.datatype.wire, "shape": [*lead, *item.dims]}
-                for item in section
-            ]
-            for section in (settings.inputs, settings.outputs)
-        )
-        return document_reply(
-            {
-                "name": settings.name,
-                "versions": versions,
-                "platform": settings.platform,
-                "inputs": inputs,
-                "outputs": outputs,
-            }
-        )
-
-    def _model_ready(self, request: Request, match: re.Match[bytes]) -> bytes:
-        self._find(match)
-        return reply(200)
-
-    def _config(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return document_reply(config_document(self._find(match).settings.message))
-
-    def _statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
-        name = match["model"].decode("latin-1")
-        model = self._models.tracked.get(name)
-        if model is None or not model.versions:
-            raise RequestError(f"requested model '{name}' is not available")
-        if match["version"]:
-            try:
-                versions = [self._find(match)]
-            except RequestError as exc:
-                raise RequestError(f"requested model version is not available for model '{name}'") from exc
-        else:
-            versions = [model.versions[number] for number in sorted(model.versions)]
-        return _statistics_reply(versions)
-
-    def _all_statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return _statistics_reply(list(self._models.ready_versions()))
-
-    def _index(self, request: Request, match: re.Match[bytes]) -> bytes:
-        _refuse_repository(match)
-        ready_only = False
-        if request.body:
-            document = load_json(request.body)
-            ready_only = document.get("ready", False) if isinstance(document, dict) else False
-            if not isinstance(ready_only, bool):
-                raise RequestError("Invalid value for 'ready': expected a boolean")
-        return document_reply(self._models.index(ready_only=ready_only))
-
-    def _load(self, request: Request, match: re.Match[bytes]) -> bytes:
-        _refuse_repository(match)
-        raise RequestError(
-            "explicit model load / unload is not allowed if polling is enabled", Code.UNAVAILABLE
-        )
-
-    def _find(self, match: re.Match[bytes]) -> ModelVersion:
-        return self._models.find(
-            match["model"].decode("utf-8", "replace"), (match["version"] or b"").decode("ascii")
-        )
-
-
-def _statistics_reply(versions: list[ModelVersion]) -> bytes:
-    items: list[dict[str, Any]] = [
-        version.statistics.document(version.settings.name, version.version) for version in versions
-    ]
-    return document_reply({"model_stats": items})
-
 
 def _method_not_allowed(content_type: bytes) -> bytes:
     return error_reply(405, "Method Not Allowed", content_type)
-
-
-def _refuse_repository(match: re.Match[bytes]) -> None:
-    if match["repository"]:
-        raise RequestError("'repository_name' specification is not supported", Code.UNSUPPORTED)
-
-
-def _no_shared_memory(request: Request, match: re.Match[bytes]) -> bytes:
-    raise RequestError(
-        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
-        Code.UNSUPPORTED,
-    )
-
-
-def _unserved(extension: str) -> Callable[[Request, re.Match[bytes]], bytes]:
-    def refuse(request: Request, match: re.Match[bytes]) -> bytes:
-        raise RequestError(f"the {extension} extension is not supported by this server yet", Code.UNSUPPORTED)
-
-    return refuse
