@@ -122,6 +122,14 @@ class Server:
         services = Services(
             loop, InternalCalls(loop, self._router), self._models, options.profile, options.backend_options
         )
+        try:
+            return await self._serve(services)
+        finally:
+            self._models.close()
+            await self._ended(services)
+
+    async def _serve(self, services: Services) -> int:
+        options, loop = self._options, services.loop
         problems = await loop.run_in_executor(None, self._load, services)
         if problems and options.exit_on_error:
             raise StartError(
@@ -139,15 +147,21 @@ class Server:
         gc.freeze()
         gc.set_threshold(*_COLLECTOR)
         try:
-            await self._open_ports()
+            await self._open_ports(services)
             sweeper = loop.create_task(self._sweep())
             await self._stop.wait()
             sweeper.cancel()
             return await self._drain()
         finally:
-            self._models.close()
             if self._announced is not None:
                 self._announced.unlink(missing_ok=True)
+
+    async def _ended(self, services: Services) -> None:
+        """Wait for instances that take time to end."""
+        # Closing a model may only have asked the loop to begin with it.
+        await asyncio.sleep(0)
+        if services.endings:
+            await asyncio.wait(services.endings, timeout=self._options.exit_timeout)
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -185,12 +199,12 @@ class Server:
             threads=options.load_threads,
         )
 
-    async def _open_ports(self) -> None:
+    async def _open_ports(self, services: Services) -> None:
         options = self._options
         http_port = await self._listen(self._routes, options.http_address, options.http_port, "HTTP")
         metrics_port = None
         if options.allow_metrics:
-            metrics = MetricsRoutes(self._models, options.limits)
+            metrics = MetricsRoutes(self._models, options.limits, services.custom_metrics)
             metrics_port = await self._listen(
                 metrics, options.metrics_address, options.metrics_port, "metrics"
             )

@@ -17,7 +17,8 @@ from repobuild_serve.backends.python.frame_protocol import FrameProtocol
 from repobuild_serve.python_child.frames import encode
 
 _LOG = logging.getLogger(__name__)
-_START = Path(__file__).resolve().parents[2] / "python_child" / "start.py"
+START = Path(__file__).resolve().parents[2] / "python_child" / "start.py"
+"""The program that a child process runs."""
 _POLL_SECONDS = 0.1
 
 
@@ -64,7 +65,7 @@ class Child:
         try:
             numbers = tuple(end.fileno() for end in its)
             self._process = subprocess.Popen(
-                [python, "-u", "-B", str(_START), *map(str, numbers)],
+                [python, "-u", "-B", str(START), *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=numbers,

@@ -30,8 +30,6 @@ _WIRE_NAMES = (
     "BYTES",
     "BF16",
 )
-DATATYPES: tuple[DataType | None, ...] = tuple(BY_WIRE_NAME.get(name) for name in _WIRE_NAMES)
-"""Element type at the index that is its number in messages."""
 NUMBERS = {name: number for number, name in enumerate(_WIRE_NAMES)}
 CODES = (
     Code.UNKNOWN,
@@ -44,6 +42,11 @@ CODES = (
     Code.CANCELLED,
 )
 """Error code at the index that is its number in messages."""
+
+
+def datatype_numbered(number: int) -> DataType:
+    """The element type with this number in messages."""
+    return BY_WIRE_NAME[_WIRE_NAMES[number]]
 
 
 class Coding:
@@ -106,8 +109,7 @@ class Coding:
 
     def _tensor(self, entry: Sequence[Any], data: memoryview) -> Tensor:
         name, kind, shape = entry
-        datatype = DATATYPES[kind]
-        assert datatype is not None
+        datatype = datatype_numbered(kind)
         if datatype.size:
             sound = prod(shape) * datatype.size == len(data)
         else:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from repobuild_serve.backends.python.coding import DATATYPES
+from repobuild_serve.backends.python.coding import datatype_numbered
 from repobuild_serve.config.settings import MICROSECOND
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.ticket import Context, Response
+from repobuild_serve.core.ticket import Context, Response, Tensor
 from repobuild_serve.errors import Code, RequestError
-from repobuild_serve.wire.json_request import Given, ticket_of
-from repobuild_serve.wire.plan import InferPlan
+from repobuild_serve.wire.checking import ticket_of
 
 Receive = Callable[[Response], None]
 
@@ -24,7 +22,6 @@ class ModelCalls:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._plans: WeakKeyDictionary[ModelVersion, InferPlan] = WeakKeyDictionary()
 
     def infer(self, head: Any, buffers: list[memoryview], receive: Receive) -> None:
         """Make a request.
@@ -38,25 +35,27 @@ class ModelCalls:
             RequestError: The request cannot be made.
         """
         name = head["model"]
+        wanted = tuple(head["outputs"]) or None
         try:
             version = self._version(head)
-            plan = self._plan(version)
             given = [
-                Given(tensor, DATATYPES[number], dims, data)
+                Tensor(tensor, datatype_numbered(number), tuple(dims), data)
                 for (tensor, number, dims), data in zip(head["inputs"], buffers, strict=True)
             ]
-            wanted = tuple(head["outputs"]) or None
-            context = Context(
-                head["id"], wanted, head["parameters"], head["correlation"], head["flags"]
-            )
             for output in wanted or ():
-                if output not in plan.outputs_by_name:
+                if output not in version.plan.outputs_by_name:
                     raise RequestError(f"unexpected inference output '{output}' for model '{name}'")
-            ticket = ticket_of(plan, given, context, timeout_ns=head["timeout"] * MICROSECOND)
+            ticket = ticket_of(
+                version.plan,
+                given,
+                timeout_ns=head["timeout"] * MICROSECOND,
+                context=Context(
+                    head["id"], wanted, head["parameters"], head["correlation"], head["flags"]
+                ),
+            )
         except RequestError as exc:
-            raise RequestError(
-                f"Model {name} - Error when running inference: {exc.told(head['id'])}", Code.INTERNAL
-            ) from exc
+            text = f"Model {name} - Error when running inference: {exc.told(head['id'])}"
+            raise RequestError(text, Code.INTERNAL) from exc
 
         def pruned(response: Response) -> None:
             outputs = [tensor for tensor in response.outputs if wanted is None or tensor.name in wanted]
@@ -66,25 +65,17 @@ class ModelCalls:
 
     def _version(self, head: Any) -> ModelVersion:
         name, number = head["model"], head["version"]
-        not_ready = RequestError(
-            f"Failed for execute the inference request. Model '{name}' is not ready.", Code.INTERNAL
-        )
+        not_ready = f"Failed for execute the inference request. Model '{name}' is not ready."
         try:
             version = self._services.models.find(name, str(number) if number >= 0 else "")
         except RequestError as exc:
-            raise not_ready from exc
+            raise RequestError(not_ready, Code.INTERNAL) from exc
         if not version.ready():
-            raise not_ready
+            raise RequestError(not_ready, Code.INTERNAL)
         if version.settings.decoupled and not head["decoupled"]:
             raise RequestError(
-                f"Model {name} is using the decoupled. The current BLS request call doesn't support models using "
-                "the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+                f"Model {name} is using the decoupled. The current BLS request call doesn't support models "
+                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
                 "'async_exec' calls for decoupled models.'"
             )
         return version
-
-    def _plan(self, version: ModelVersion) -> InferPlan:
-        plan = self._plans.get(version)
-        if plan is None:
-            plan = self._plans[version] = InferPlan(version.settings, version.version, version.labels)
-        return plan

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from repobuild_serve.backends.python.child import Child
 from repobuild_serve.backends.python.coding import Coding
 from repobuild_serve.backends.python.launch import Launch
+from repobuild_serve.backends.python.logging_lines import log_line
 from repobuild_serve.core.execution import Outcome
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Timing
@@ -294,8 +295,7 @@ class PythonWorker:
             answer.set_result(head["ready"])
 
     def _log(self, head: Any, buffers: list[memoryview]) -> None:
-        levels = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-        _LOG.log(levels.get(head["level"], logging.DEBUG), "%s: %s", self.name, head["text"])
+        log_line(self.name, head)
 
     # Losing the process, and getting another one
 
