@@ -47,7 +47,8 @@ class Series:
             raise RequestError("TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Increment")
         if self.kind == COUNTER and not value >= 0:
             raise RequestError(
-                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
+                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+                "non-negative values."
             )
         self.value += value
 
@@ -115,7 +116,7 @@ class CustomMetrics:
             RequestError: The name cannot be one, or belongs to a family of another kind.
         """
         if not _NAME.fullmatch(name):
-            raise RequestError(f"'{name}' is no valid name for a metric family")
+            raise RequestError("Invalid metric name")
         found = self._families.get(name)
         if found is None:
             found = self._families[name] = Family(name, meaning, kind)
@@ -143,7 +144,9 @@ class CustomMetrics:
             counts = [0] * (len(limits) + 1) if family.kind == HISTOGRAM else []
             series = family.series[key] = Series(family.kind, limits, counts=counts)
         elif series.bounds != limits:
-            raise RequestError(f"a metric with these labels exists already in '{family.name}', with other buckets")
+            raise RequestError(
+                f"a metric with these labels exists already in '{family.name}', with other buckets"
+            )
         series.users += 1
         return series
 

@@ -81,7 +81,8 @@ def load_model(model_name: str, config: str = "", files: Optional[Dict[str, byte
     """
     if files is not None and not isinstance(files, dict):
         raise TritonModelException(
-            f"failed to load model '{model_name}', files should be a dictionary of file paths and file contents"
+            f"failed to load model '{model_name}', files should be a dictionary of file paths and "
+            "file contents"
         )
     given = files or {}
     head = {"op": "load", "model": model_name, "config": config, "files": list(given)}
@@ -105,7 +106,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
     Raises:
         TritonModelException: The version is no number.
     """
-    head = {"op": "ready", "model": model_name, "version": model_version}
+    head = {"op": "model_ready", "model": model_name, "version": model_version}
     return bool(_checked("Failed to check model readiness", head)["ready"])
 
 

@@ -62,5 +62,3 @@ def number_of(dtype: np.dtype[Any]) -> int:
     if number is None:
         raise TritonModelException("NumPy dtype is not supported.")
     return number
-
-

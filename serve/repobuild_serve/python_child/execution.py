@@ -90,13 +90,12 @@ class Executor:
             requests.append(InferenceRequest.received(exchange, tensors, context, timeout))
         return exchanges, requests
 
-    def _take(
-        self, returned: Any, exchanges: List[Exchange], results: List[Any], packed: List[Any]
-    ) -> None:
+    def _take(self, returned: Any, exchanges: List[Exchange], results: List[Any], packed: List[Any]) -> None:
         if self._decoupled:
             if returned is not None:
                 raise BackendError(
-                    f"Python model '{self._instance}' is using the decoupled mode and the execute function must "
+                    f"Python model '{self._instance}' is using the decoupled mode and the execute "
+                    "function must "
                     "return None."
                 )
             return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List
+from types import FrameType
+from typing import List, Optional
 
 _OWN = str(Path(__file__).resolve().parent)
 _API = str(Path(_OWN) / "backend")
@@ -15,9 +16,6 @@ class TritonModelException(Exception):
 
 class BackendError(Exception):
     """Raised where Triton's stub fails by itself, outside any python frame; the text stands alone."""
-
-
-TritonModelException.__module__ = "c_python_backend_utils"
 
 
 def told(exception: BaseException) -> str:
@@ -41,7 +39,7 @@ def _frames(exception: BaseException) -> List[str]:
     while trace.tb_next is not None:
         trace = trace.tb_next
     lines: List[str] = []
-    frame = trace.tb_frame
+    frame: Optional[FrameType] = trace.tb_frame
     while frame is not None:
         code = frame.f_code
         if not _own(code.co_filename):

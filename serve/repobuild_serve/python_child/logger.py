@@ -19,7 +19,6 @@ class LogLevel(enum.Enum):
 class Logger:
     """Writes to the server's log."""
 
-    LogLevel = LogLevel
     INFO = LogLevel.INFO
     WARNING = LogLevel.WARNING
     ERROR = LogLevel.ERROR

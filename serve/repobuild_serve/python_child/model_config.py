@@ -33,7 +33,8 @@ class ModelConfig:
         has = self._model_config["max_batch_size"]
         if has > max_batch_size:
             raise ValueError(
-                f"configuration specified max_batch_size {has}, but in auto-complete-config function for model "
+                f"configuration specified max_batch_size {has}, but in auto-complete-config "
+                "function for model "
                 f"'{self._name}' specified max_batch_size {max_batch_size}"
             )
         self._model_config["max_batch_size"] = max_batch_size
@@ -47,7 +48,8 @@ class ModelConfig:
         for found in ("sequence_batching", "ensemble_scheduling"):
             if found in self._model_config:
                 raise ValueError(
-                    f"Configuration specified scheduling_choice as '{found}', but auto-complete-config function "
+                    f"Configuration specified scheduling_choice as '{found}', but "
+                    "auto-complete-config function "
                     f"for model '{self._name}' tries to set scheduling_choice as 'dynamic_batching'"
                 )
         self._model_config.setdefault("dynamic_batching", {})
@@ -94,7 +96,8 @@ class ModelConfig:
         wanted = transaction_policy_dict["decoupled"]
         if policy.get("decoupled", wanted) != wanted:
             raise ValueError(
-                f"trying to change decoupled property in auto-complete-config for model '{self._name}', which "
+                f"trying to change decoupled property in auto-complete-config for model "
+                f"'{self._name}', which "
                 f"is already set to '{policy['decoupled']}'."
             )
         policy["decoupled"] = wanted
@@ -131,11 +134,13 @@ class ModelConfig:
             )
         if has["dims"] and has["dims"] != given["dims"]:
             raise ValueError(
-                f"model '{self._name}', tensor '{name}': the model expects dims {given['dims']} but the model "
+                f"model '{self._name}', tensor '{name}': the model expects dims {given['dims']} but "
+                "the model "
                 f"configuration specifies dims {has['dims']}"
             )
         if has.get("optional", False) != given.get("optional", has.get("optional", False)):
             raise ValueError(
-                f"model '{self._name}', tensor '{name}': the model expects optional {given['optional']} but the "
+                f"model '{self._name}', tensor '{name}': the model expects optional "
+                f"{given['optional']} but the "
                 f"model configuration specifies optional {has['optional']}"
             )

@@ -76,7 +76,8 @@ class InferenceRequest:
         for tensor in inputs:
             if tensor is None:
                 raise TritonModelException(
-                    f"Input tensor for request with id '{request_id}' and model name '{model_name}' should not "
+                    f"Input tensor for request with id '{request_id}' and model name '{model_name}' "
+                    "should not "
                     "be empty."
                 )
             if not isinstance(tensor, Tensor):
@@ -116,17 +117,22 @@ class InferenceRequest:
             timeout: Queue time-out in microseconds.
         """
         request = cls.__new__(cls)
-        request._id, request._parameters, request._correlation_id, request._flags = context or ("", {}, 0, 0)
-        request._inputs = inputs
-        request._names = exchange.wanted
-        request._model = ""
-        request._version = -1
-        request._timeout = timeout
-        request._preferred_memory = None
-        request._trace = InferenceTrace()
-        request._exchange = exchange
-        request._sender = None
+        request._receive(exchange, inputs, context, timeout)  # noqa: SLF001 - in place of __init__
         return request
+
+    def _receive(
+        self, exchange: Exchange, inputs: List[Tensor], context: Optional[List[Any]], timeout: int
+    ) -> None:
+        self._id, self._parameters, self._correlation_id, self._flags = context or ("", {}, 0, 0)
+        self._inputs = inputs
+        self._names = exchange.wanted
+        self._model = ""
+        self._version = -1
+        self._timeout = timeout
+        self._preferred_memory = None
+        self._trace = InferenceTrace()
+        self._exchange = exchange
+        self._sender = None
 
     def inputs(self) -> List[Tensor]:
         """Its inputs, those that were left out missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import threading
 from typing import Any, Dict, FrozenSet, List, Optional, Sequence
@@ -12,13 +13,8 @@ from repobuild_serve.python_child.tensor import Tensor
 FINAL = 1
 
 
-class TritonError:
-    """An error that one request is answered with.
-
-    Args:
-        message: Its text.
-        code: One of the class's own numbers.
-    """
+class ErrorCode(enum.IntEnum):
+    """What kind of error it is."""
 
     UNKNOWN = 0
     INTERNAL = 1
@@ -29,22 +25,40 @@ class TritonError:
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+
+class TritonError:
+    """An error that one request is answered with.
+
+    Args:
+        message: Its text.
+        code: One of the class's own numbers.
+    """
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
     def __init__(self, message: str, code: int = INTERNAL) -> None:
         if not isinstance(message, str) or not isinstance(code, int):
             raise TypeError(
                 f"TritonError(message, code) takes a str and a code, not {type(message).__name__} and "
                 f"{type(code).__name__}"
             )
-        if not 0 <= code <= TritonError.CANCELLED:
+        if code not in list(ErrorCode):
             raise TypeError(f"TritonError has no code {code}")
         self._message = message
-        self._code = code
+        self._code = ErrorCode(code)
 
     def message(self) -> str:
         """Its text."""
         return self._message
 
-    def code(self) -> int:
+    def code(self) -> ErrorCode:
         """Its number."""
         return self._code
 
@@ -121,7 +135,9 @@ def checked_parameters(parameters: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         raise TritonModelException("Parameters must be a dictionary.")
     for key, value in parameters.items():
         if not isinstance(key, str):
-            raise TritonModelException("Expect parameters keys to have type str, found type " + str(type(key)))
+            raise TritonModelException(
+                "Expect parameters keys to have type str, found type " + str(type(key))
+            )
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(
                 "Expect parameters values to have type bool/int/str, found type " + str(type(value))

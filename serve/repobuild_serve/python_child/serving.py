@@ -94,15 +94,20 @@ def _executor(host: Host, model: Model, head: Dict[str, Any]) -> Executor:
 def _completed(host: Host, head: Dict[str, Any]) -> Dict[str, Any]:
     host.model_folder = head["folder"]
     try:
-        kind = model_class(head["path"], head["version_folder"])
-        config = ModelConfig(head["config"])
-        if hasattr(kind, "auto_complete_config"):
-            config = kind.auto_complete_config(config)
-        if not isinstance(config, ModelConfig):
-            raise BackendError(
-                f"auto_complete_config function in model '{head['model']}' must return a valid pb.ModelConfig "
-                "object."
-            )
+        config = _auto_completed(head)
     except BaseException as exc:  # noqa: BLE001 - whatever the model raises is why it cannot be loaded
         return {"op": "failed", "text": told(exc)}
     return {"op": "completed", "config": config.as_dict()}
+
+
+def _auto_completed(head: Dict[str, Any]) -> ModelConfig:
+    kind = model_class(head["path"], head["version_folder"])
+    config = ModelConfig(head["config"])
+    if hasattr(kind, "auto_complete_config"):
+        config = kind.auto_complete_config(config)
+    if not isinstance(config, ModelConfig):
+        raise BackendError(
+            f"auto_complete_config function in model '{head['model']}' must return a valid pb.ModelConfig "
+            "object."
+        )
+    return config

@@ -47,12 +47,15 @@ class Tensor:
             packed: Its elements, little-endian; BYTES with a 4-byte length in front of each.
         """
         tensor = cls.__new__(cls)
-        tensor._name = name
-        tensor._number = number
-        tensor._shape = tuple(shape)
-        tensor._packed = packed
-        tensor._array = None
+        tensor._receive(name, number, shape, packed)  # noqa: SLF001 - in place of __init__
         return tensor
+
+    def _receive(self, name: str, number: int, shape: Sequence[int], packed: memoryview) -> None:
+        self._name = name
+        self._number = number
+        self._shape = tuple(shape)
+        self._packed = packed
+        self._array = None
 
     def name(self) -> str:
         """Tensor name."""
@@ -114,8 +117,7 @@ class Tensor:
         array, bfloat = take(tensor)
         if not bfloat:
             return Tensor(name, array)
-        made = Tensor.received(name, BF16, array.shape, memoryview(array.reshape(-1).view(np.uint8)))
-        return made
+        return Tensor.received(name, BF16, array.shape, array.reshape(-1).view(np.uint8).data)
 
     def buffer(self) -> Any:
         """Its packed elements, to be sent."""
@@ -123,7 +125,7 @@ class Tensor:
             return self._packed
         if self._number == BYTES:
             return pack(self._array)
-        return memoryview(self._array.reshape(-1).view(np.uint8))
+        return self._array.reshape(-1).view(np.uint8).data
 
 
 def _named(name: str) -> str:

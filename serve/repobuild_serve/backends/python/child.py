@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from repobuild_serve.backends.python.frame_protocol import FrameProtocol
 from repobuild_serve.python_child.frames import encode
@@ -64,7 +64,7 @@ class Child:
         mine, its = zip(*(socket.socketpair() for _ in range(2)), strict=True)
         try:
             numbers = tuple(end.fileno() for end in its)
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - back as soon as the program runs
                 [python, "-u", "-B", str(START), *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
@@ -87,7 +87,7 @@ class Child:
             lambda: FrameProtocol(self._take, self._main_lost), mine[0]
         )
         side, _ = await self._loop.connect_accepted_socket(asyncio.Protocol, mine[1])
-        self._main, self._side = cast("asyncio.Transport", main), cast("asyncio.Transport", side)
+        self._main, self._side = main, side
 
     def send(self, head: Any, buffers: Sequence[Any] = ()) -> None:
         """Send what its main thread is to do."""

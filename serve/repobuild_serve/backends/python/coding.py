@@ -73,8 +73,9 @@ class Coding:
                 shapes.append(None)
                 continue
             if item.model_dims != item.dims:
-                dims = substitute(item.dims, item.model_dims, dims)
-            shapes.append([*lead, *dims])
+                shapes.append([*lead, *substitute(item.dims, item.model_dims, dims)])
+            else:
+                shapes.append([*lead, *dims])
             buffers.append(buffer if isinstance(buffer, bytes) else memoryview(buffer).cast("B"))
         context, told = ticket.context, None
         if context is not NO_CONTEXT:

@@ -50,9 +50,7 @@ def interpreter(parameters: Mapping[str, str], folder: Path) -> Interpreter:
     )
     if program is None:
         raise LoadError(f"the execution environment {root} has no bin/python3", Code.INTERNAL)
-    environment = {
-        key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}
-    }
+    environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME"}}
     environment["PATH"] = f"{root / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
     libraries = environment.get("LD_LIBRARY_PATH")
     environment["LD_LIBRARY_PATH"] = f"{root / 'lib'}" + (f"{os.pathsep}{libraries}" if libraries else "")
@@ -81,5 +79,7 @@ def _unpacked(archive: Path) -> Path:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="tar")
     except (tarfile.TarError, OSError, EOFError) as exc:
-        raise LoadError(f"the execution environment {archive} cannot be unpacked: {exc}", Code.INTERNAL) from exc
+        raise LoadError(
+            f"the execution environment {archive} cannot be unpacked: {exc}", Code.INTERNAL
+        ) from exc
     return folder

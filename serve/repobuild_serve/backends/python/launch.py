@@ -80,5 +80,3 @@ def start_seconds(options: Any) -> float:
     if seconds <= 0:
         raise ConfigError(f"backend option stub-timeout-seconds must be a positive integer, not '{text}'")
     return float(seconds)
-
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -42,16 +42,12 @@ class ModelCalls:
                 Tensor(tensor, datatype_numbered(number), tuple(dims), data)
                 for (tensor, number, dims), data in zip(head["inputs"], buffers, strict=True)
             ]
-            for output in wanted or ():
-                if output not in version.plan.outputs_by_name:
-                    raise RequestError(f"unexpected inference output '{output}' for model '{name}'")
+            _check_outputs(version, wanted or ())
             ticket = ticket_of(
                 version.plan,
                 given,
                 timeout_ns=head["timeout"] * MICROSECOND,
-                context=Context(
-                    head["id"], wanted, head["parameters"], head["correlation"], head["flags"]
-                ),
+                context=Context(head["id"], wanted, head["parameters"], head["correlation"], head["flags"]),
             )
         except RequestError as exc:
             text = f"Model {name} - Error when running inference: {exc.told(head['id'])}"
@@ -75,7 +71,14 @@ class ModelCalls:
         if version.settings.decoupled and not head["decoupled"]:
             raise RequestError(
                 f"Model {name} is using the decoupled. The current BLS request call doesn't support models "
-                "using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+                "using the decoupled transaction policy. Please use 'decoupled=True' argument to "
+                "the 'exec' or "
                 "'async_exec' calls for decoupled models.'"
             )
         return version
+
+
+def _check_outputs(version: ModelVersion, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in version.plan.outputs_by_name:
+            raise RequestError(f"unexpected inference output '{name}' for model '{version.settings.name}'")

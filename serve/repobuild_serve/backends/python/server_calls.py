@@ -36,7 +36,7 @@ class ServerCalls:
             "infer": self._infer,
             "load": self._load,
             "unload": self._unload,
-            "ready": self._ready,
+            "model_ready": self._ready,
             "metric": self._metric,
         }
 
@@ -77,9 +77,7 @@ class ServerCalls:
         self._later(child, head, self._services.models.load(head["model"], parameters))
 
     def _unload(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
-        self._later(
-            child, head, self._services.models.unload(head["model"], dependents=head["dependents"])
-        )
+        self._later(child, head, self._services.models.unload(head["model"], dependents=head["dependents"]))
 
     def _ready(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
         try:
@@ -120,7 +118,5 @@ class ServerCalls:
         child.tell({"op": "reply", "call": head["call"], "last": True, **told})
 
     def _refuse(self, child: Child, head: Any, error: RequestError) -> None:
-        text = error.text
-        if head["op"] != "metric":
-            text = f"Failed to process the request for model '{self._name}', message: {text}"
+        text = f"Failed to process the request for model '{self._name}', message: {error.text}"
         self._reply(child, head, {"error": [CODES.index(error.code), text]})

@@ -27,9 +27,7 @@ _READY_SECONDS = 5
 _FINALIZE_SECONDS = 30
 _STEADY_SECONDS = 60
 _LONGEST_PAUSE = 60
-_DROPPED = (
-    "the model let go of the response sender of this request without sending its final response"
-)
+_DROPPED = "the model let go of the response sender of this request without sending its final response"
 
 Respond = Callable[[Response], None]
 
@@ -259,9 +257,11 @@ class PythonWorker:
         if "error" in head:
             _LOG.error("%s", head["error"])
             error = RequestError(head["error"], Code.INTERNAL, plain=True)
-            for number in execution.numbers:
-                if number in self._flights:
-                    responses.append(Response(self._flights.pop(number)[0], error=error))
+            responses += [
+                Response(self._flights.pop(number)[0], error=error)
+                for number in execution.numbers
+                if number in self._flights
+            ]
         else:
             for number, told in zip(execution.numbers, head["r"], strict=False):
                 if told is not None:

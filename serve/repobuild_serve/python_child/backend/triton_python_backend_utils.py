@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 import numpy as np
 
 from repobuild_serve.python_child import current, strings
-from repobuild_serve.python_child.calls import is_model_ready, load_model, unload_model
+from repobuild_serve.python_child.calls import ResponseIterator, is_model_ready, load_model, unload_model
 from repobuild_serve.python_child.custom_metrics import Metric, MetricFamily, MetricKind
 from repobuild_serve.python_child.datatypes import NUMPY, WIRE_NAMES
 from repobuild_serve.python_child.failures import TritonModelException
@@ -25,6 +25,7 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 TRITONSERVER_MEMORY_GPU = 0
 TRITONSERVER_MEMORY_CPU = 1
 
+_BYTES = 13
 TRITON_STRING_TO_NUMPY = {
     "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}": bool if name == "BOOL" else NUMPY[number]
     for number, name in enumerate(WIRE_NAMES)
@@ -69,6 +70,23 @@ __all__ = [
     "using_decoupled_model_transaction_policy",
 ]
 
+# As in Triton, where these classes come from the process that embeds the interpreter.
+for _class in (
+    InferenceRequest,
+    InferenceResponse,
+    InferenceResponseSender,
+    InferenceTrace,
+    Logger,
+    Metric,
+    MetricFamily,
+    MetricKind,
+    PreferredMemory,
+    ResponseIterator,
+    Tensor,
+    TritonError,
+):
+    _class.__module__ = "c_python_backend_utils"
+
 
 def get_model_dir() -> str:
     """The folder of the model's version."""
@@ -109,10 +127,7 @@ def numpy_to_triton_type(data_type: Any) -> Optional[int]:
     """The number of a NumPy type; None if Triton has none."""
     dtype = np.dtype(data_type)
     number = next((number for number, kind in NUMPY.items() if np.dtype(kind) == dtype), None)
-    return NUMPY_BYTES if number is None and dtype.type is np.bytes_ else number
-
-
-NUMPY_BYTES = 13
+    return _BYTES if number is None and dtype.type is np.bytes_ else number
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
