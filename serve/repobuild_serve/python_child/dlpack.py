@@ -26,7 +26,8 @@ def export(array: np.ndarray[Any, Any], *, bfloat: bool) -> Any:
         array: C-contiguous; the bits of bfloat16 as ``uint16``.
         bfloat: Whether the capsule is to say bfloat16.
     """
-    capsule = array.__dlpack__()
+    # NumPy exports no array that must not be written to, which an old capsule could not say.
+    capsule = (array if array.flags.writeable else array.copy()).__dlpack__()
     if bfloat:
         ctypes.c_uint8.from_address(_address(capsule) + _CODE_OFFSET).value = _BFLOAT
     return capsule
