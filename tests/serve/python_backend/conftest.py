@@ -97,5 +97,3 @@ def one() -> Callable[..., dict]:
 def identity() -> str:
     """The code of a model that gives back its input."""
     return IDENTITY
-
-

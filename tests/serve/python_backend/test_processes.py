@@ -33,7 +33,9 @@ def pid_of(server, one, model="mortal"):
     return answer.json["outputs"][0]["data"][0] if answer.status == 200 else None
 
 
-def test_a_crash_costs_its_request_and_the_process_is_started_again(started, models, repository, one, processes):
+def test_a_crash_costs_its_request_and_the_process_is_started_again(
+    started, models, repository, one, processes
+):
     _, wait_until = processes
     models.add("mortal", MORTAL)
     server = started(repository)
@@ -46,7 +48,9 @@ def test_a_crash_costs_its_request_and_the_process_is_started_again(started, mod
 
 def test_a_kill_under_load_costs_only_the_requests_of_its_batch(started, models, repository, one, processes):
     alive, wait_until = processes
-    models.add("mortal", MORTAL.replace("-2:", "-2 or value == 7:").replace("time.sleep(600)", "time.sleep(60)"))
+    models.add(
+        "mortal", MORTAL.replace("-2:", "-2 or value == 7:").replace("time.sleep(600)", "time.sleep(60)")
+    )
     folder = models.path / "mortal"
     config = folder / "config.pbtxt"
     config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_CPU count: 2"))
@@ -104,7 +108,9 @@ def children(server):
 
 def test_nothing_is_left_when_the_server_is_killed(started, models, repository, one, processes):
     alive, wait_until = processes
-    code = MORTAL.replace("class Triton", "import subprocess\nHELPER = subprocess.Popen(['sleep', '600'])\nclass Triton")
+    code = MORTAL.replace(
+        "class Triton", "import subprocess\nHELPER = subprocess.Popen(['sleep', '600'])\nclass Triton"
+    )
     models.add("mortal", code.replace("[[os.getpid()]]", "[[HELPER.pid if value == 6 else os.getpid()]]"))
     server = started(repository)
     pid = pid_of(server, one)

@@ -11,7 +11,7 @@ from repobuild_serve.backends.model_backend import Opening
 from repobuild_serve.backends.python.coding import Coding
 from repobuild_serve.backends.python.environment import Interpreter, interpreter
 from repobuild_serve.config.printing import config_document
-from repobuild_serve.errors import ConfigError
+from repobuild_serve.errors import LoadError
 
 BACKEND = "python"
 _START_SECONDS = 30
@@ -70,7 +70,7 @@ def start_seconds(options: Any) -> float:
     """The backend option ``stub-timeout-seconds``.
 
     Raises:
-        ConfigError: It is no positive number.
+        LoadError: It is no positive number.
     """
     text = options.get("stub-timeout-seconds", str(_START_SECONDS))
     try:
@@ -78,5 +78,5 @@ def start_seconds(options: Any) -> float:
     except ValueError:
         seconds = 0
     if seconds <= 0:
-        raise ConfigError(f"backend option stub-timeout-seconds must be a positive integer, not '{text}'")
+        raise LoadError(f"backend option stub-timeout-seconds must be a positive integer, not '{text}'")
     return float(seconds)
