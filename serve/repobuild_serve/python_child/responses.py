@@ -25,6 +25,13 @@ class ErrorCode(enum.IntEnum):
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+    def __str__(self) -> str:
+        return f"__ErrorCode.{self.name}"
+
+
+# As they are shown by Triton.
+ErrorCode.__name__ = ErrorCode.__qualname__ = "__ErrorCode"
+
 
 class TritonError:
     """An error that one request is answered with.

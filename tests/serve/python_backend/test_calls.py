@@ -12,7 +12,8 @@ import asyncio
 import json
 
 def answer(array):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.asarray(array, dtype=np.float32).reshape(1, -1))])
+    row = np.asarray(array, dtype=np.float32).reshape(1, -1)
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", row)])
 
 def ask(model, array, outputs=("OUT",), **more):
     tensor = pb_utils.Tensor("IN", np.asarray(array))

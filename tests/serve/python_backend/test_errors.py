@@ -107,18 +107,23 @@ def test_an_exception_is_told_with_the_frames_of_the_model(cases):
     [
         (
             "few",
-            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n",
+            (
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"
+            ),
         ),
         (
             "number",
-            "Expected an 'InferenceResponse' object in the execute function return list, found type "
-            "'<class 'int'>'.",
+            (
+                "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                "'<class 'int'>'."
+            ),
         ),
         ("tuple", "Expected a list in the execute return, found type '<class 'tuple'>'."),
         (
             "none",
-            "The execute function returned no response to a request whose response sender was not taken either.",
+            "The execute function returned no response to a request whose response sender was not "
+            "taken either.",
         ),
     ],
 )

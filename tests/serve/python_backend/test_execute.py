@@ -128,7 +128,7 @@ class TritonPythonModel:
             text = np.array([[json.dumps(seen)]], dtype=object)
             answers.append(
                 pb_utils.InferenceResponse(
-                    [pb_utils.Tensor("MORE", text), pb_utils.Tensor("OUT", text), pb_utils.Tensor("NONE", text)],
+                    [pb_utils.Tensor(name, text) for name in ("MORE", "OUT", "NONE")],
                     parameters={"truth": True, "number": 3, "text": "x"},
                 )
             )

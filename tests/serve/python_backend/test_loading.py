@@ -164,20 +164,26 @@ def test_models_complete_their_config(started, models, repository):
         (
             TENSORS,
             'input [{ name: "A" data_type: TYPE_FP32 dims: [ 5 ] }]\n',
-            "ValueError: model 'm', tensor 'A': the model expects dims [4] but the model configuration "
-            "specifies dims [5]\n",
+            (
+                "ValueError: model 'm', tensor 'A': the model expects dims [4] but the model configuration "
+                "specifies dims [5]\n"
+            ),
         ),
         (
             TENSORS,
             'input [{ name: "A" data_type: TYPE_INT32 dims: [ 4 ] }]\n',
-            "ValueError: unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'A', "
-            "model provides TYPE_FP32\n",
+            (
+                "ValueError: unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'A', "
+                "model provides TYPE_FP32\n"
+            ),
         ),
         (
             "config.set_max_batch_size(4)",
             "max_batch_size: 8\n",
-            "ValueError: configuration specified max_batch_size 8, but in auto-complete-config function for "
-            "model 'm' specified max_batch_size 4\n",
+            (
+                "ValueError: configuration specified max_batch_size 8, but in auto-complete-config function for "
+                "model 'm' specified max_batch_size 4\n"
+            ),
         ),
         (
             'config.add_input({"data_type": "TYPE_FP32", "dims": [4]})',
@@ -187,21 +193,27 @@ def test_models_complete_their_config(started, models, repository):
         (
             'config.add_output({"name": "A", "data_type": "TYPE_FP32", "dims": [4], "optional": True})',
             "",
-            "ValueError: output 'A' in auto-complete-config function for model 'm' contains property other "
-            "than 'name', 'data_type' and 'dims'.\n",
+            (
+                "ValueError: output 'A' in auto-complete-config function for model 'm' contains property other "
+                "than 'name', 'data_type' and 'dims'.\n"
+            ),
         ),
         (
             'config.set_model_transaction_policy({"decoupled": True})',
             "model_transaction_policy { decoupled: false }\n",
-            "ValueError: trying to change decoupled property in auto-complete-config for model 'm', which is "
-            "already set to 'False'.\n",
+            (
+                "ValueError: trying to change decoupled property in auto-complete-config for model 'm', which is "
+                "already set to 'False'.\n"
+            ),
         ),
         (
             "config.set_dynamic_batching()",
             "max_batch_size: 4\nsequence_batching {}\n",
-            "ValueError: Configuration specified scheduling_choice as 'sequence_batching', but "
-            "auto-complete-config function for model 'm' tries to set scheduling_choice as "
-            "'dynamic_batching'\n",
+            (
+                "ValueError: Configuration specified scheduling_choice as 'sequence_batching', but "
+                "auto-complete-config function for model 'm' tries to set scheduling_choice as "
+                "'dynamic_batching'\n"
+            ),
         ),
         ('config.as_dict()["input"] = 5', "", "auto_complete_config of model 'm' returned something that"),
         ("os._exit(4)", "", "Stub process 'm' is not healthy."),
@@ -251,7 +263,8 @@ def test_an_environment_of_its_own_runs_the_model(started, models, repository, o
                     for request in requests
                 ]
         """,
-        extra='parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }\n',
+        extra='parameters { key: "EXECUTION_ENV_PATH" '
+        'value { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }\n',
     ).parent
     environment = folder / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
@@ -274,7 +287,10 @@ def test_an_environment_that_is_not_there_is_a_load_failure(started, models, rep
     assert found["empty"].endswith("has no bin/python3")
 
 
-WARM = 'model_warmup [{ name: "w" batch_size: 2 inputs { key: "IN" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }]\n'
+WARM = (
+    'model_warmup [{ name: "w" batch_size: 2 '
+    'inputs { key: "IN" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }]\n'
+)
 
 
 def test_warm_up_runs_before_serving(started, models, repository, identity):

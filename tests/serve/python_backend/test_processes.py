@@ -121,7 +121,7 @@ def test_nothing_is_left_when_the_server_is_killed(started, models, repository, 
         hanging = pool.submit(server.infer, "mortal", one(-2))
         wait_until((Path(models.path).parent / "reached").exists)
         os.kill(server.process.pid, signal.SIGKILL)
-        with pytest.raises(OSError):  # noqa: PT011 - whichever way the connection ends
+        with pytest.raises(OSError):
             hanging.result()
     wait_until(lambda: not alive(pid) and not alive(helper))
 

@@ -320,7 +320,7 @@ def test_a_model_that_does_not_say_in_time_is_not_ready(models, monkeypatch):
     monkeypatch.setattr(worker_module, "_READY_SECONDS", 0.05)
 
     async def run():
-        async with running(folder) as (worker, seen, loop):
+        async with running(folder) as (worker, _, _loop):
             assert not await worker.is_ready()
 
     asyncio.run(run())
@@ -360,6 +360,43 @@ def test_a_wrong_time_limit_is_refused(models, identity):
             asyncio.run(run(text))
 
 
+def test_a_wrong_parameter_is_refused(models, identity):
+    extra = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }\n'
+    folder = models.add("m", identity, extra=extra)
+
+    async def run():
+        async with running(folder):
+            pass
+
+    with pytest.raises(LoadError, match="Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS"):
+        asyncio.run(run())
+
+
+def test_a_child_that_writes_nonsense_into_its_socket_is_replaced(models):
+    folder = models.add(
+        "rude",
+        """
+        import socket
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                from repobuild_serve.python_child import current
+
+                current.host().main._socket.sendall(b"\\xff" * 64)
+                return [pb_utils.InferenceResponse() for request in requests]
+        """,
+    )
+
+    async def run():
+        async with running(folder) as (worker, seen, loop):
+            worker.start(loop, seen, seen)
+            ask(worker, ticket(1, 0))
+            await seen.until(lambda: "found" in seen.states)
+            assert seen.outcomes[0].error.text == "Stub process 'rude_0_0' is not healthy."
+
+    asyncio.run(run())
+
+
 def test_an_end_that_takes_too_long_is_cut_short(models, monkeypatch):
     folder = models.add(
         "clinging",
@@ -379,6 +416,8 @@ def test_an_end_that_takes_too_long_is_cut_short(models, monkeypatch):
     async def run():
         async with running(folder) as (worker, _, _loop):
             child = worker._child
+            assert not worker.gone()
         assert child.ended.done()
+        assert worker.gone()
 
     asyncio.run(run())

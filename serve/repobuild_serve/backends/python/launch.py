@@ -36,9 +36,12 @@ def launch_of(opening: Opening, coding: Coding) -> Launch:
     """How to start an instance.
 
     Raises:
-        LoadError: Its execution environment cannot be used.
+        LoadError: Its execution environment cannot be used, or a parameter or option has no valid value.
     """
     settings = opening.settings
+    cpu_only = settings.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS", "yes")
+    if cpu_only not in {"yes", "no"}:
+        raise LoadError(f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {cpu_only}'")
     folder = str(settings.folder)
     message = {
         "op": "initialize",

@@ -209,6 +209,10 @@ class PythonWorker:
         """See ``Worker.stop``; on any thread."""
         self._loop.call_soon_threadsafe(self._stop)
 
+    def gone(self) -> bool:
+        """See ``Worker.gone``."""
+        return self._stopping and self._child is None
+
     async def is_ready(self) -> bool:
         """Whether the process runs, and its model's ``is_ready``, if it has one, says so in time."""
         if not self._usable or self._child is None:
