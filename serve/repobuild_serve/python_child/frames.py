@@ -20,6 +20,7 @@ from typing import Any, Iterable, List, Sequence, Tuple
 PRELUDE = struct.Struct("<IIQ")
 ALIGNMENT = 16
 _PADDING = bytes(ALIGNMENT)
+_HEADS = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode(head: Any, buffers: Sequence[Any] = ()) -> List[Any]:
@@ -29,7 +30,7 @@ def encode(head: Any, buffers: Sequence[Any] = ()) -> List[Any]:
         head: JSON-ready. Text that is no Unicode, such as a lone surrogate, is sent as question marks.
         buffers: Bytes-like objects of items of one byte.
     """
-    text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    text = _HEADS.encode(head).encode("utf-8", "replace")
     if not buffers:
         return [PRELUDE.pack(len(text), 0, 0), text]
     sizes = [len(buffer) for buffer in buffers]

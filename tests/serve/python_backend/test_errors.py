@@ -122,8 +122,10 @@ def test_an_exception_is_told_with_the_frames_of_the_model(cases):
         ("tuple", "Expected a list in the execute return, found type '<class 'tuple'>'."),
         (
             "none",
-            "The execute function returned no response to a request whose response sender was not "
-            "taken either.",
+            (
+                "The execute function returned no response to a request whose response sender was not "
+                "taken either."
+            ),
         ),
     ],
 )

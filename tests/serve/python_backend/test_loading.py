@@ -173,7 +173,8 @@ def test_models_complete_their_config(started, models, repository):
             TENSORS,
             'input [{ name: "A" data_type: TYPE_INT32 dims: [ 4 ] }]\n',
             (
-                "ValueError: unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'A', "
+                "ValueError: unable to load model 'm', configuration expects datatype TYPE_INT32 "
+                "for input 'A', "
                 "model provides TYPE_FP32\n"
             ),
         ),
@@ -181,7 +182,8 @@ def test_models_complete_their_config(started, models, repository):
             "config.set_max_batch_size(4)",
             "max_batch_size: 8\n",
             (
-                "ValueError: configuration specified max_batch_size 8, but in auto-complete-config function for "
+                "ValueError: configuration specified max_batch_size 8, but in auto-complete-config "
+                "function for "
                 "model 'm' specified max_batch_size 4\n"
             ),
         ),
@@ -194,7 +196,8 @@ def test_models_complete_their_config(started, models, repository):
             'config.add_output({"name": "A", "data_type": "TYPE_FP32", "dims": [4], "optional": True})',
             "",
             (
-                "ValueError: output 'A' in auto-complete-config function for model 'm' contains property other "
+                "ValueError: output 'A' in auto-complete-config function for model 'm' contains "
+                "property other "
                 "than 'name', 'data_type' and 'dims'.\n"
             ),
         ),
@@ -202,7 +205,8 @@ def test_models_complete_their_config(started, models, repository):
             'config.set_model_transaction_policy({"decoupled": True})',
             "model_transaction_policy { decoupled: false }\n",
             (
-                "ValueError: trying to change decoupled property in auto-complete-config for model 'm', which is "
+                "ValueError: trying to change decoupled property in auto-complete-config for model "
+                "'m', which is "
                 "already set to 'False'.\n"
             ),
         ),
