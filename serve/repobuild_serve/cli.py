@@ -7,11 +7,23 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-_BOOLEAN_OPTIONS = ("allow-metrics", "exit-on-error", "strict-readiness", "disable-auto-complete-config")
+if TYPE_CHECKING:
+    from repobuild_serve.logs import LogControl
+
+_BOOLEAN_OPTIONS = (
+    "allow-metrics",
+    "exit-on-error",
+    "strict-readiness",
+    "disable-auto-complete-config",
+    "allow-client-shm",
+    "log-info",
+    "log-warning",
+    "log-error",
+)
 _TRITON_BOOLEAN = re.compile(
     rf"--({'|'.join(_BOOLEAN_OPTIONS)})=(true|false|1|0|on|off|yes|no)", re.IGNORECASE
 )
@@ -49,7 +61,48 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command(name="repobuild_serve", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("repository", type=click.Path(path_type=Path))
+@click.argument("repository", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--model-repository",
+    "more_repositories",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A model repository, as REPOSITORY; may be repeated.",
+)
+@click.option(
+    "--model-control-mode",
+    type=click.Choice(["none", "poll", "explicit"], case_sensitive=False),
+    default="none",
+    show_default=True,
+    help="When models come and go: at the start only, as the repository changes, or on request.",
+)
+@click.option(
+    "--repository-poll-secs",
+    type=click.FloatRange(min=0, min_open=True),
+    default=15,
+    show_default=True,
+    help="Time between two looks at the repository in poll mode.",
+)
+@click.option(
+    "--load-model",
+    multiple=True,
+    help="Model to load at the start in explicit mode; may be repeated, or be '*' for all.",
+)
+@click.option(
+    "--model-config-name",
+    default="",
+    help="Prefer configs/NAME.pbtxt in a model folder to its config.pbtxt.",
+)
+@click.option(
+    "--model-load-retry-count",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How often to try again at once when a model fails to load.",
+)
+@click.option(
+    "--model-namespacing", type=click.BOOL, default=False, help="Only false: namespaces are not supported."
+)
 @click.option("--http-address", default="127.0.0.1", show_default=True, help="Address of the HTTP port.")
 @click.option(
     "--http-port", type=_PORT, default=8000, show_default=True, help="HTTP port; 0 takes a free one."
@@ -120,23 +173,84 @@ _PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Stop, as on SIGTERM, when standard input ends: for a parent process that may die.",
 )
+@click.option(
+    "--compat",
+    type=click.Choice(["current", "24.10"]),
+    default="current",
+    show_default=True,
+    help="Triton release whose answers are given where releases differ.",
+)
+@click.option(
+    "--http-header-forward-pattern",
+    default="",
+    metavar="REGEX",
+    help="Headers whose name matches become request parameters.  [default: none]",
+)
+@click.option(
+    "--http-restricted-api",
+    multiple=True,
+    metavar="API,API:HEADER=VALUE",
+    help="Routes that ask for a header with this value; may be given several times.",
+)
+@click.option(
+    "--http-bearer-token-file",
+    type=click.Path(path_type=Path),
+    help="File with a token that every request to the HTTP port must bring.",
+)
+@click.option(
+    "--http-bearer-token-health/--no-http-bearer-token-health",
+    default=False,
+    show_default=True,
+    help="Ask for the token on the routes of server health too.",
+)
+@click.option(
+    "--http-ssl-cert", type=click.Path(path_type=Path), help="PEM certificate; the HTTP port then speaks TLS."
+)
+@click.option("--http-ssl-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
+@click.option(
+    "--http-max-stream-held",
+    type=_SIZE,
+    help="Bytes of a streamed answer held for a slow reader.  [default: 64 MiB]",
+)
+@click.option(
+    "--allow-client-shm/--no-allow-client-shm",
+    default=False,
+    show_default=True,
+    help="Known for its false; this server takes no shared memory from clients.",
+)
+@click.option("--log-info/--no-log-info", default=True, show_default=True, help="Log messages of level INFO.")
+@click.option("--log-warning/--no-log-warning", default=True, show_default=True, help="Log warnings.")
+@click.option("--log-error/--no-log-error", default=True, show_default=True, help="Log errors.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["default", "ISO8601"]),
+    default="default",
+    show_default=True,
+    help="Form of a log line.",
+)
 @click.option("--log-verbose", type=click.IntRange(min=0), default=0, help="1 logs more.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
-def command(repository: Path, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Serve a Triton model repository over the KServe v2 / Triton HTTP protocol."""
     from repobuild_serve.errors import StartError
+    from repobuild_serve.logs import LogControl, LogSettings
 
-    verbose, debug = given.pop("log_verbose"), given.pop("debug")
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(message)s",
-        stream=sys.stderr,
-        force=True,
+    _check_usage(given)
+    debug = given.pop("debug")
+    logs = LogControl(
+        LogSettings(
+            info=given.pop("log_info"),
+            warning=given.pop("log_warning"),
+            error=given.pop("log_error"),
+            verbose=given.pop("log_verbose"),
+            style=given.pop("log_format"),
+        )
     )
+    logs.install()
     try:
         from repobuild_serve.server import serve
 
-        return serve(_options(repository, given))
+        return serve(_options(given, logs))
     except StartError as exc:
         if debug:
             logging.getLogger(__name__).exception("the server did not start")
@@ -157,8 +271,30 @@ def command(repository: Path, **given: Any) -> int:
         return 70
 
 
-def _options(repository: Path, given: dict[str, Any]) -> Any:
+def _check_usage(given: dict[str, Any]) -> None:
+    """Check what click cannot: options that go together, or do not.
+
+    Raises:
+        click.UsageError: They are not as they must be.
+    """
+    if given["repository"] is None and not given["more_repositories"]:
+        raise click.UsageError("Missing argument 'REPOSITORY'.")
+    if given["load_model"] and given["model_control_mode"].lower() != "explicit":
+        raise click.UsageError("--load-model requires --model-control-mode=explicit.")
+    if "*" in given["load_model"] and len(given["load_model"]) > 1:
+        raise click.UsageError("--load-model=* must be the only --load-model.")
+    if any("/" in name or name.strip() in {"", ".", ".."} for name in given["load_model"]):
+        raise click.UsageError("--load-model must be the name of a model.")
+    if given["model_namespacing"]:
+        raise click.UsageError("--model-namespacing is not supported: a model name must be unique.")
+    if set(given["model_config_name"]) & {"/", "\0"}:
+        raise click.UsageError("--model-config-name must be a name, not a path.")
+
+
+def _options(given: dict[str, Any], logs: LogControl) -> Any:
     from repobuild_serve.http.limits import Limits
+    from repobuild_serve.lifecycle import Mode
+    from repobuild_serve.profile import PROFILES
     from repobuild_serve.server import Options
 
     bounds = {
@@ -169,12 +305,27 @@ def _options(repository: Path, given: dict[str, Any]) -> Any:
         "pipelined": given.pop("http_max_pipelined"),
         "connections": given.pop("max_connections"),
         "queued_requests": given.pop("max_queued_requests"),
+        "stream_held": given.pop("http_max_stream_held"),
         "read_seconds": given.pop("http_read_timeout_secs"),
         "write_seconds": given.pop("http_write_timeout_secs"),
         "idle_seconds": given.pop("http_idle_timeout_secs"),
     }
+    profile = PROFILES[given.pop("compat")]
+    repositories: list[Path] = [*given.pop("more_repositories")]
+    repository: Path | None = given.pop("repository")
+    if repository is not None:
+        repositories.insert(0, repository)
+    given.pop("model_namespacing")
     return Options(
-        repository=repository,
+        repository=repositories[0],
+        profile=profile,
+        front=_front(given, logs, legacy=profile.legacy),
+        more_repositories=tuple(repositories[1:]),
+        mode=Mode(given.pop("model_control_mode").lower()),
+        poll_seconds=given.pop("repository_poll_secs"),
+        startup_models=tuple(dict.fromkeys(given.pop("load_model"))),
+        config_name=given.pop("model_config_name"),
+        load_retries=given.pop("model_load_retry_count"),
         limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         exit_timeout=given.pop("exit_timeout_secs"),
         auto_complete=not given.pop("disable_auto_complete_config"),
@@ -182,3 +333,28 @@ def _options(repository: Path, given: dict[str, Any]) -> Any:
         metrics_address=given.pop("metrics_address") or given["http_address"],
         **given,
     )
+
+
+def _front(given: dict[str, Any], logs: LogControl, *, legacy: bool) -> Any:
+    from repobuild_serve.errors import StartError
+    from repobuild_serve.http.access import Access, read_restrictions, read_token
+    from repobuild_serve.http.forwarding import HeaderForwarding
+    from repobuild_serve.http.front import FrontOptions
+    from repobuild_serve.http.tls import server_context
+
+    if given.pop("allow_client_shm"):
+        raise StartError(
+            "client-shm-unsupported",
+            "this server cannot take shared memory from clients",
+            hint="leave --allow-client-shm out; clients can send tensors as binary data",
+            exit_code=2,
+        )
+    token_file = given.pop("http_bearer_token_file")
+    access = Access(
+        read_restrictions(given.pop("http_restricted_api")),
+        read_token(token_file) if token_file is not None else b"",
+        given.pop("http_bearer_token_health"),
+    )
+    forwarding = HeaderForwarding(given.pop("http_header_forward_pattern"), legacy=legacy)
+    tls = server_context(given.pop("http_ssl_cert"), given.pop("http_ssl_key"))
+    return FrontOptions(access, forwarding, tls, logs)
