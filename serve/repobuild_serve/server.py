@@ -165,7 +165,7 @@ class Server:
             gc.collect()
             gc.freeze()
             gc.set_threshold(*_COLLECTOR)
-            await self._open_ports()
+            await self._open_ports(services)
             tasks = [loop.create_task(self._sweep())]
             if options.mode is Mode.POLL:
                 poller = Poller(control, self._models, options.poll_seconds)
@@ -176,9 +176,17 @@ class Server:
             return await self._drain(control)
         finally:
             self._models.close()
+            await self._ended(services)
             control.close()
             if self._announced is not None:
                 self._announced.unlink(missing_ok=True)
+
+    async def _ended(self, services: Services) -> None:
+        """Wait for instances that take time to end."""
+        # Closing a model may only have asked the loop to begin with it.
+        await asyncio.sleep(0)
+        if services.endings:
+            await asyncio.wait(services.endings, timeout=self._options.exit_timeout)
 
     def _control_options(self) -> ControlOptions:
         options = self._options
@@ -241,14 +249,14 @@ class Server:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    async def _open_ports(self) -> None:
+    async def _open_ports(self, services: Services) -> None:
         options = self._options
         http_port = await self._listen(
             self._routes, options.http_address, options.http_port, "HTTP", options.front.tls
         )
         metrics_port = None
         if options.allow_metrics:
-            metrics = MetricsRoutes(self._models, options.limits)
+            metrics = MetricsRoutes(self._models, options.limits, services.custom_metrics)
             metrics_port = await self._listen(
                 metrics, options.metrics_address, options.metrics_port, "metrics"
             )
