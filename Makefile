@@ -11,17 +11,23 @@ env: $(STAMP)
 $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "repobuild needs Python 3.11 or newer; name one with: make env PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,dev]'
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,torch,dev]'
 	@touch $@
 
 demo: env
 	$(BIN)/python recipes/risk_model/train.py
 	$(BIN)/repobuild convert recipes/risk_model --trust pickle --repository build/demo/repository
 
-test: env
+# The real tritonserver that the bundled one is compared with; a machine that cannot have it skips those tests.
+TRITON = build/tritonserver/.installed
+
+$(TRITON): tests/serve/differential/requirements.txt tests/serve/differential/install.py | $(STAMP)
+	$(BIN)/python tests/serve/differential/install.py build/tritonserver
+
+test: env $(TRITON)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test-slow: env
+test-slow: env $(TRITON)
 	$(BIN)/python -m pytest -m slow
 
 lint: env
@@ -31,8 +37,8 @@ lint: env
 	$(BIN)/lint-imports
 
 bench: env
-	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,dev,bench]'
-	$(BIN)/python benchmarks/serving/run.py
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,torch,dev,bench]'
+	for name in risk_model cnn footprint; do $(BIN)/python benchmarks/serving/$$name.py || exit 1; done
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -16,6 +17,7 @@ from repobuild_serve.core.ticket import Answer, OutputTensor
 from repobuild_serve.datatypes import BY_WIRE_NAME
 from repobuild_serve.errors import RequestError
 from repobuild_serve.wire.json_fast import reader
+from repobuild_serve.wire.json_large import LARGE, large_reader
 from repobuild_serve.wire.json_numbers import number_rows
 from repobuild_serve.wire.json_request import Reading, read_request
 from repobuild_serve.wire.json_text import deeper_than, load_json
@@ -87,7 +89,7 @@ def test_the_fast_reader_accepts_nothing_that_the_full_one_reads_otherwise(
     data, shape, wire, request_id, separators
 ):
     plan = plan_of(tensor(wire.upper()))
-    fast = reader(plan)
+    readers = [reader(plan), large_reader(plan, lambda body, arrived: pytest.fail("no simdjson"))]
     document = {"inputs": [{"name": "IN", "datatype": wire, "shape": shape, "data": data}]}
     if request_id is not None:
         document["id"] = request_id
@@ -97,7 +99,7 @@ def test_the_fast_reader_accepts_nothing_that_the_full_one_reads_otherwise(
         body_of([1, 1, 1, 1], [2, 2], wire.upper()),
         json.dumps(document, separators=separators).encode(),
     ]
-    for body in bodies * 2:
+    for body, fast in itertools.product(bodies * 2, readers):
         quick = fast(body, 0)
         try:
             ticket, asked = full(plan, body)
@@ -284,3 +286,41 @@ def test_a_batch_is_split_among_its_requests(rows, width, ids):
 def test_shapes_that_no_memory_holds(shape):
     with pytest.raises(RequestError):
         full(plan_of(tensor("FP32", (-1,)), batch=0), body_of([1], shape))
+
+
+@pytest.mark.parametrize("wire", [*INTEGERS, "FP32", "FP64"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_large_body_is_read_as_a_small_one_is(wire, rows):
+    plan = plan_of(tensor(wire, (700,), "A"), tensor(wire, (2,), "B"))
+    rng = np.random.default_rng(0)
+    numbers = {
+        "A": rng.integers(0, 2**31, (rows, 700)).tolist(),
+        "B": rng.integers(-5 if wire.startswith(("I", "F")) else 0, 300, (rows, 2)).tolist(),
+    }
+    if wire.startswith("FP"):
+        numbers["A"] = (rng.normal(size=(rows, 700)) * 1e30).tolist()
+        numbers["A"][0][0] = 1e300
+    document = {
+        "id": "x",
+        "inputs": [
+            {"name": name, "datatype": wire, "shape": [rows, len(data[0])], "data": data}
+            for name, data in numbers.items()
+        ],
+    }
+    body = json.dumps(document).encode()
+    assert len(body) > LARGE
+    ticket, asked = full(plan, body)
+    read = large_reader(plan, lambda body, arrived: None)
+    quick = read(body, 0)
+    assert quick is not None
+    assert [bytes(buffer) for buffer in quick[0].inputs] == [bytes(buffer) for buffer in ticket.inputs]
+    assert (quick[0].rows, list(quick[0].shapes), quick[0].context) == (rows, ticket.shapes, ticket.context)
+    assert quick[1].request_id == asked.request_id == "x"
+
+
+def test_a_body_too_large_for_the_parser_is_left_to_the_other_reader():
+    plan = plan_of(tensor("FP32"))
+    read = large_reader(plan, lambda body, arrived: "other")
+    full(plan, body_of([1, 1], [1, 2], "FP32"))
+    assert read(body_of([1, 1], [1, 2], "FP32"), 0) != "other"
+    assert read(b" " * (4 << 20) + body_of([1, 1], [1, 2], "FP32"), 0) == "other"

@@ -55,7 +55,8 @@ class Backend(Protocol):
         """Fill missing inputs, outputs and batching of a ModelConfig message from the model at ``path``.
 
         Raises:
-            ConfigError: The model contradicts the config.
+            ConfigError: The config cannot be used.
+            LoadError: The model contradicts the config, or cannot be read.
         """
         ...
 

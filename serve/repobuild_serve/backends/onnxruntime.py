@@ -1,163 +1,123 @@
-"""Models in ONNX format, run by ONNX Runtime on the processor."""
+"""Models in ONNX format, run by ONNX Runtime: one session per instance."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from repobuild_serve.backends import onnx_check
+from repobuild_serve.backends import onnx_check, onnx_complete
+from repobuild_serve.backends.onnx_errors import onnx_text
+from repobuild_serve.backends.onnx_instance import OnnxInstance
+from repobuild_serve.backends.onnx_options import run_options, session_options
+from repobuild_serve.backends.onnx_providers import CPU, Provider, providers
+from repobuild_serve.backends.parameters import boolean, integer, placement
 from repobuild_serve.config.settings import ModelSettings
-from repobuild_serve.errors import Code, LoadError, RequestError, StartError
-
-if TYPE_CHECKING:
-    import numpy as np
+from repobuild_serve.errors import Code, LoadError, StartError
 
 _LOG = logging.getLogger(__name__)
-_GRAPH_LEVELS = {-1: "ORT_ENABLE_BASIC", 1: "ORT_ENABLE_EXTENDED", 2: "ORT_DISABLE_ALL"}
-_CPU_PARAMETERS = (
-    "intra_op_thread_count",
-    "inter_op_thread_count",
-    "execution_mode",
-    "enable_mem_arena",
-    "enable_mem_pattern",
-    "session.use_device_allocator_for_initializers",
-    "memory.enable_memory_arena_shrinkage",
-)
-_GPU_PARAMETERS = (
-    "cudnn_conv_algo_search",
-    "gpu_mem_limit",
-    "arena_extend_strategy",
-    "do_copy_in_default_stream",
+_DEFAULT_MAX_BATCH_SIZE = 4
+_OPTIONS = frozenset(
+    {"default-max-batch-size", "enable-global-threadpool", "intra_op_thread_count", "inter_op_thread_count"}
 )
 
 
 class OnnxRuntimeBackend:
-    """The ``onnxruntime`` backend: one session per instance (Triton contract, backend parameters)."""
+    """The ``onnxruntime`` backend (Triton contract, backend parameters)."""
 
     platform = "onnxruntime_onnx"
     default_filename = "model.onnx"
     default_count = 2
 
+    def __init__(self) -> None:
+        self._default_max_batch_size = _DEFAULT_MAX_BATCH_SIZE
+        self._global_threads = False
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Take what ``--backend-config=onnxruntime,<key>=<value>`` says; called once, before any model loads.
+
+        Args:
+            options: ``default-max-batch-size``, ``enable-global-threadpool`` and, for the global pool,
+                ``intra_op_thread_count`` and ``inter_op_thread_count`` (0 or none: one per core).
+
+        Raises:
+            StartError: A key is unknown, a value is of the wrong kind, or ONNX Runtime is missing.
+        """
+        unknown = sorted(options.keys() - _OPTIONS)
+        if unknown:
+            raise _misconfigured(f"the onnxruntime backend has no setting '{unknown[0]}'")
+        try:
+            values = {
+                key: integer(text, f"--backend-config=onnxruntime,{key}")
+                for key, text in options.items()
+                if key != "enable-global-threadpool"
+            }
+            key = "enable-global-threadpool"
+            shared = boolean(options.get(key, "0"), f"--backend-config=onnxruntime,{key}")
+        except LoadError as exc:
+            raise _misconfigured(exc.text) from exc
+        self._default_max_batch_size = max(0, values.get("default-max-batch-size", _DEFAULT_MAX_BATCH_SIZE))
+        if shared:
+            within, across = (max(0, values.get(f"{kind}_op_thread_count", 0)) for kind in ("intra", "inter"))
+            _onnxruntime().set_global_thread_pool_sizes(within, across)
+            self._global_threads = True
+        elif values.keys() & {"intra_op_thread_count", "inter_op_thread_count"}:
+            _LOG.warning("onnxruntime: thread counts have no effect without enable-global-threadpool")
+
     def complete(self, config: Any, path: Path) -> None:
         """See ``Backend.complete``."""
-        if config.input and config.output:
+        if onnx_complete.is_complete(config):
             return
-        onnx_check.complete(config, self._session(path, None, {}))
-
-    def open(self, settings: ModelSettings, path: Path, instance_name: str) -> OnnxInstance:
-        """See ``Backend.open``."""
-        options = self._options(settings)
-        session = self._session(path, options, settings.parameters)
-        onnx_check.check(settings, session)
-        _LOG.debug("instance %s holds %s", instance_name, path)
-        return OnnxInstance(session, settings)
-
-    def _session(self, path: Path, options: Any, parameters: Mapping[str, str]) -> Any:
-        ort = _onnxruntime()
-        if path.is_dir():
-            path /= "model.onnx"
-        if options is None:
-            options = ort.SessionOptions()
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        try:
-            return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as exc:
-            raise LoadError(f"onnx runtime error: {exc}", Code.INTERNAL) from exc
-
-    def _options(self, settings: ModelSettings) -> Any:
         ort = _onnxruntime()
         options = ort.SessionOptions()
         options.log_severity_level = 3
-        level = _GRAPH_LEVELS.get(settings.graph_level, "ORT_ENABLE_ALL")
-        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-        values = {
-            key: _integer(settings, key)
-            for key in _CPU_PARAMETERS
-            if key in settings.parameters and "." not in key
-        }
-        options.intra_op_num_threads = max(0, values.get("intra_op_thread_count", 0))
-        options.inter_op_num_threads = max(0, values.get("inter_op_thread_count", 0))
-        parallel = values.get("execution_mode", 0) == 1
-        options.execution_mode = (
-            ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # A session that only tells names and types needs no threads of its own.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = _session(ort, path, options, [(CPU, {})])
+        onnx_complete.complete(config, session, self._default_max_batch_size)
+
+    def open(self, settings: ModelSettings, path: Path, instance_name: str) -> OnnxInstance:
+        """See ``Backend.open``."""
+        ort = _onnxruntime()
+        place = placement(settings, instance_name)
+        wanted = providers(settings, place, instance_name, ort.get_available_providers())
+        options = session_options(ort, settings, on_gpu=place.on_gpu, global_threads=self._global_threads)
+        run = run_options(ort, settings)
+        session = _session(ort, path, options, wanted)
+        onnx_check.check(settings, session)
+        _LOG.debug("instance %s holds %s", instance_name, path)
+        return OnnxInstance(session, settings, run)
+
+
+def _session(ort: Any, path: Path, options: Any, wanted: list[Provider]) -> Any:
+    if path.is_dir():
+        path /= "model.onnx"
+    if not path.exists():
+        raise LoadError(f"unable to find '{path}'", Code.UNAVAILABLE)
+    try:
+        # Without enable_fallback=0 a provider that fails is left out in silence, here and in later runs.
+        session = ort.InferenceSession(str(path), options, providers=wanted, enable_fallback=0)
+    except Exception as exc:
+        raise LoadError(onnx_text(exc) or f"onnx runtime error: {exc}", Code.INTERNAL) from exc
+    missing = [name for name, _ in wanted if name not in session.get_providers()]
+    if missing:
+        raise LoadError(
+            f"onnx runtime error: {', '.join(missing)} could not be started; the log has ONNX "
+            "Runtime's own message",
+            Code.INTERNAL,
         )
-        options.enable_cpu_mem_arena = values.get("enable_mem_arena", 1) != 0
-        options.enable_mem_pattern = values.get("enable_mem_pattern", 1) != 0
-        allocator = settings.parameters.get("session.use_device_allocator_for_initializers")
-        if allocator is not None:
-            options.add_session_config_entry("session.use_device_allocator_for_initializers", allocator)
-        for key in _GPU_PARAMETERS:
-            if key in settings.parameters:
-                _LOG.info("model %s: parameter '%s' has no effect without a GPU", settings.name, key)
-        return options
+    return session
 
 
-class OnnxInstance:
-    """A session and the arrays it takes and gives."""
-
-    def __init__(self, session: Any, settings: ModelSettings) -> None:
-        self._session = session
-        self._outputs = [item.name for item in settings.outputs]
-        self._strings = frozenset(item.name for item in settings.inputs if item.datatype.wire == "BYTES")
-        self._scalars = [item.name for item in session.get_inputs() if not item.shape]
-        self._scalar_outputs = {
-            index: item.model_dims
-            for index, item in enumerate(settings.outputs)
-            if not _output_shape(session, item.name)
-        }
-        self._run_options = _run_options(settings)
-
-    def run(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
-        """See ``Instance.run``."""
-        feed = dict(inputs)
-        for name in self._strings:
-            feed[name] = _decoded(name, feed[name])
-        for name in self._scalars:
-            feed[name] = feed[name].reshape(())
-        result: list[np.ndarray[Any, Any]] = self._session.run(self._outputs, feed, self._run_options)
-        for index, dims in self._scalar_outputs.items():
-            result[index] = result[index].reshape(dims)
-        return result
-
-    def close(self) -> None:
-        """See ``Instance.close``."""
-        self._session = None
-
-
-def _output_shape(session: Any, name: str) -> list[Any]:
-    return next(list(item.shape) for item in session.get_outputs() if item.name == name)
-
-
-def _decoded(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    texts = np.empty(array.shape, dtype=object)
-    try:
-        texts.ravel()[:] = [element.decode("utf-8") for element in array.ravel()]
-    except UnicodeDecodeError as exc:
-        raise RequestError(
-            f"input '{name}' holds a string that is not UTF-8, which this backend cannot take: {exc}"
-        ) from exc
-    return texts
-
-
-def _integer(settings: ModelSettings, key: str) -> int:
-    text = settings.parameters[key]
-    try:
-        return int(text)
-    except ValueError as exc:
-        raise LoadError(f"parameter '{key}' of model '{settings.name}' is not an integer: '{text}'") from exc
-
-
-def _run_options(settings: ModelSettings) -> Any:
-    shrink = settings.parameters.get("memory.enable_memory_arena_shrinkage")
-    if not shrink:
-        return None
-    options = _onnxruntime().RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", shrink)
-    return options
+def _misconfigured(text: str) -> StartError:
+    return StartError(
+        "backend-config-invalid",
+        text,
+        hint=f"the settings of --backend-config=onnxruntime are {', '.join(sorted(_OPTIONS))}",
+        exit_code=2,
+    )
 
 
 def _onnxruntime() -> Any:

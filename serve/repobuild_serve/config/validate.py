@@ -1,21 +1,41 @@
-"""The checks made while a model folder is read, with Triton's texts (Triton contract, validation rules)."""
+"""The checks of a whole model configuration, with Triton's texts (Triton contract, validation rules).
+
+The order is Triton's, so that of several broken rules the same one is told. Inputs and outputs are checked
+by ``validate_io``: Triton does so while it reads the folder if nothing is completed from the model, and
+else once the backend has completed the config.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from repobuild_serve.config.settings import enum_name
+from repobuild_serve.config.validate_ensemble import validate_ensemble
+from repobuild_serve.config.validate_io import validate_io
+from repobuild_serve.config.validate_sequence import validate_sequence
 from repobuild_serve.errors import ConfigError
 
 PLATFORMS = {
     "tensorrt_plan": "tensorrt",
     "onnxruntime_onnx": "onnxruntime",
     "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
     "tensorflow_graphdef": "tensorflow",
     "tensorflow_savedmodel": "tensorflow",
     "torch_aoti": "pytorch",
     "ensemble": "",
 }
+"""Backend by platform."""
+
+_PAIRS = {
+    "tensorrt": {"tensorrt_plan"},
+    "onnxruntime": {"onnxruntime_onnx"},
+    "pytorch": {"pytorch_libtorch", "torch_aoti"},
+    "tensorflow": {"tensorflow_graphdef", "tensorflow_savedmodel"},
+}
+_LABEL = re.compile(r"(?!_)[a-zA-Z0-9_]*", re.ASCII)
+"""Keys that are label names once an underscore stands before them; two underscores are Prometheus' own."""
 
 
 def validate_config(config: Any) -> None:
@@ -24,17 +44,38 @@ def validate_config(config: Any) -> None:
     Raises:
         ConfigError: The first rule that is broken.
     """
+    validate_model(config)
+    validate_io(config)
+
+
+def validate_model(config: Any) -> None:
+    """Check all of a ModelConfig message but its inputs and outputs, which may still be incomplete.
+
+    Args:
+        config: The message; its name and backend are filled in.
+
+    Raises:
+        ConfigError: The first rule that is broken.
+    """
     name = config.name
+    _check_backend(config)
     if config.max_batch_size < 0:
         raise ConfigError(f"'max_batch_size' must be non-negative value for {name}")
-    for item in config.input:
-        _check_tensor(item, "input", config)
-        if enum_name(item, "format") != "FORMAT_NONE" and len(item.dims) != 3:
-            raise ConfigError(f"model input NHWC/NCHW require 3 dims for {name}")
-    for item in config.output:
-        _check_tensor(item, "output", config)
     if config.HasField("dynamic_batching"):
         _check_batching(config)
+    if config.HasField("sequence_batching"):
+        validate_sequence(config)
+    if config.HasField("ensemble_scheduling"):
+        validate_ensemble(config)
+    elif config.platform == "ensemble":
+        raise ConfigError(f"ensemble scheduling must be set for ensemble {name} whose platform is ensemble")
+    if config.model_transaction_policy.decoupled and config.response_cache.enable:
+        raise ConfigError(
+            f"Response Cache does not currently support model {name} with 'decoupled' transaction policy. "
+            "Please disable the response cache."
+        )
+    _check_metrics(config)
+    _check_agents(config)
 
 
 def validate_identity(config: Any, folder_name: str) -> None:
@@ -52,57 +93,17 @@ def validate_identity(config: Any, folder_name: str) -> None:
         raise ConfigError(f"unexpected platform type '{config.platform}' for {folder_name}")
 
 
-def _check_tensor(item: Any, role: str, config: Any) -> None:
-    name = config.name
-    if not item.name:
-        raise ConfigError(f"model {role} must specify 'name' for {name}")
-    if enum_name(item, "data_type") == "TYPE_INVALID":
-        raise ConfigError(f"model {role} '{item.name}' must specify 'data_type' for {name}")
-    if not item.dims:
-        raise ConfigError(f"model {role} '{item.name}' must specify 'dims' for {name}")
-    if any(dim < 1 and dim != -1 for dim in item.dims):
+def _check_backend(config: Any) -> None:
+    name, platform, backend = config.name, config.platform, config.backend
+    if not backend:
+        if platform != "ensemble":
+            raise ConfigError(f"unexpected platform type '{platform}' for {name}")
+    elif platform == "ensemble":
         raise ConfigError(
-            f"model {role} '{item.name}' dimension must be integer >= 1, or -1 to indicate a variable-size "
-            f"dimension for {name}"
+            f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
         )
-    if item.HasField("reshape"):
-        _check_reshape(item, role, config)
-    if item.is_shape_tensor:
-        raise ConfigError(f"shape tensors are only supported for TensorRT platform for {name}")
-    if item.is_non_linear_format_io:
-        raise ConfigError(f"Non-linear IO format is only supported for the TensorRT platform for {name}")
-
-
-def _check_reshape(item: Any, role: str, config: Any) -> None:
-    name, dims, shape = config.name, tuple(item.dims), tuple(item.reshape.shape)
-    if not shape and config.max_batch_size == 0:
-        raise ConfigError(
-            f"model {role} '{item.name}' cannot have empty reshape for non-batching model as scalar tensors "
-            f"are not supported for {name}"
-        )
-    if any(dim < 1 and dim != -1 for dim in shape):
-        raise ConfigError(
-            f"model {role} '{item.name}' reshape dimensions must be integer >= 1, or -1 to indicate a "
-            f"variable-size dimension for {name}"
-        )
-    if dims.count(-1) != shape.count(-1):
-        raise ConfigError(
-            f"model {role} '{item.name}' has different number of variable-size dimensions for dims and "
-            f"reshape for {name}"
-        )
-    if _fixed_parts(dims) != _fixed_parts(shape):
-        raise ConfigError(f"model {role} '{item.name}' has different size for dims and reshape for {name}")
-
-
-def _fixed_parts(dims: tuple[int, ...]) -> list[int]:
-    """Element counts before, between and after the variable dims."""
-    parts = [1]
-    for dim in dims:
-        if dim == -1:
-            parts.append(1)
-        else:
-            parts[-1] *= dim
-    return parts
+    if backend in _PAIRS and platform not in _PAIRS[backend]:
+        raise ConfigError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
 
 def _check_batching(config: Any) -> None:
@@ -134,3 +135,25 @@ def _check_batching(config: Any) -> None:
                 "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
                 f"{name}"
             )
+
+
+def _check_metrics(config: Any) -> None:
+    for control in config.model_metrics.metric_control:
+        if not control.HasField("metric_identifier"):
+            raise ConfigError("metric control must specify 'metric_identifier'")
+        if not control.metric_identifier.family:
+            raise ConfigError("metric identifier must specify non-empty 'family'")
+        if not control.HasField("histogram_options"):
+            raise ConfigError("metric control must specify 'histogram_options'")
+        if not control.histogram_options.buckets:
+            raise ConfigError("histogram options must specify non-empty 'buckets'")
+    for key in sorted(config.metric_tags):
+        # Triton ends here with an exception of its metrics library.
+        if not _LABEL.fullmatch(key):
+            raise ConfigError(f"metric tag '{key}' makes no valid label name '_{key}' for {config.name}")
+
+
+def _check_agents(config: Any) -> None:
+    # Triton ends here with a segmentation fault.
+    if config.HasField("model_repository_agents") and not config.model_repository_agents.agents:
+        raise ConfigError(f"'model_repository_agents' must specify 'agents' for {config.name}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
+from repobuild_serve.wire.plan import InferPlan
 
 if TYPE_CHECKING:
     from repobuild_serve.scheduling.workers import Worker
@@ -75,6 +76,7 @@ class ModelVersion:
         load_seconds: How long loading took.
 
     Attributes:
+        plan: What reading its requests and writing its responses needs.
         signatures: By name, what the instances are like; None as long as they are as the settings have it.
     """
 
@@ -92,6 +94,7 @@ class ModelVersion:
         self.labels = labels
         self.statistics = statistics
         self.load_seconds = load_seconds
+        self.plan = InferPlan(settings, version, labels)
         self.signatures: Mapping[str, bytes] | None = None
         self._runner = runner
         self._afterwards: list[Callable[[], None]] = []

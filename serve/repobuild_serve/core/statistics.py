@@ -38,6 +38,23 @@ class Timing:
 
 
 @dataclass(slots=True)
+class Spent:
+    """What the executions of an ensemble's steps took together, in nanoseconds."""
+
+    queue: int = 0
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+
+    def add(self, arrived: int, timing: Timing) -> None:
+        """Count the execution of a request that arrived at ``arrived``."""
+        self.queue += timing.start - arrived
+        self.compute_input += timing.input_end - timing.start
+        self.compute_infer += timing.infer_end - timing.input_end
+        self.compute_output += timing.end - timing.infer_end
+
+
+@dataclass(slots=True)
 class BatchCount:
     """Executions of one batch size."""
 
@@ -93,6 +110,24 @@ class Statistics:
         """Count requests whose queue time-out expired."""
         self.fail.add(requests, waited_ns)
         self.failures["REJECTED"] += requests
+
+    def ran_steps(self, rows: int, took_ns: int, spent: Spent) -> None:
+        """Count a request of an ensemble: ``took_ns`` from arrival to its last response."""
+        self.last_inference = time.time_ns() // 1_000_000
+        self.inference_count += rows
+        self.execution_count += 1
+        batch = self.batches.setdefault(rows, BatchCount())
+        for name in ("compute_input", "compute_infer", "compute_output"):
+            ns = getattr(spent, name)
+            getattr(batch, name).add(1, ns)
+            getattr(self, name).add(1, ns)
+        self.queue.add(1, spent.queue)
+        self.success.add(1, took_ns)
+
+    def failed_steps(self, took_ns: int) -> None:
+        """Count a request of an ensemble one of whose steps failed."""
+        self.fail.add(1, took_ns)
+        self.failures["OTHER"] += 1
 
     def refused(self, requests: int = 1) -> None:
         """Count requests that failed because no instance could run them."""

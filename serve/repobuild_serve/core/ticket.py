@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from repobuild_serve.core.statistics import Timing
 from repobuild_serve.datatypes import DataType
 from repobuild_serve.errors import RequestError
 
@@ -67,6 +68,7 @@ class Ticket:
         timeout_ns: Queue time-out that the client asked for; 0 is none.
         priority: Priority level that the client asked for; 0 is none.
         context: What else the request says.
+        timing: Stages of its execution, once it has been run.
     """
 
     number: int
@@ -78,6 +80,7 @@ class Ticket:
     timeout_ns: int = 0
     priority: int = 0
     context: Context = NO_CONTEXT
+    timing: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)

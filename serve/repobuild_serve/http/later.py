@@ -37,4 +37,4 @@ async def _complete(exchange: Exchange, answer: Coroutine[Any, Any, bytes]) -> N
         _LOG.exception("a request failed")
         exchange.reply = error_reply(500, "internal error, see the server's log")
     if not exchange.connection.write_only(exchange):
-        exchange.connection.completed()
+        exchange.connection.advance()

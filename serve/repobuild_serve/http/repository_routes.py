@@ -7,23 +7,42 @@ from collections.abc import Coroutine
 from typing import Any
 
 from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.http.exchange import Exchange
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import document_reply, reply
+from repobuild_serve.http.routing import Api, Route, post
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.lifecycle.overrides import FILE_PREFIX, decode_base64
 from repobuild_serve.profile import Profile
 from repobuild_serve.wire.json_text import load_json
 
+_REPOSITORY = rb"/v2/repository(?:/(?P<repository>[^/]+))?"
+_MODEL = _REPOSITORY + rb"/models/(?P<model>[^/]+)"
+
 
 class RepositoryRoutes:
-    """Reads the bodies of these routes; the answers come later."""
+    """Index, load and unload, whose answers come later.
+
+    Args:
+        models: The models.
+        profile: Which release's answers are given where releases differ.
+    """
 
     def __init__(self, models: Models, profile: Profile) -> None:
         self._models = models
         self._profile = profile
 
-    def index(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
-        """``/v2/repository/index``."""
+    def routes(self) -> tuple[Route, ...]:
+        """The routes."""
+        return (
+            post(_REPOSITORY + rb"/index", Api.MODEL_REPOSITORY, self._read_index),
+            post(_MODEL + rb"/load", Api.MODEL_REPOSITORY, self._read_load),
+            post(_MODEL + rb"/unload", Api.MODEL_REPOSITORY, self._read_unload),
+        )
+
+    def _read_index(
+        self, request: Request, match: re.Match[bytes], exchange: Exchange
+    ) -> Coroutine[Any, Any, bytes]:
         ready_only = _member(_document(request), "ready", False)
         if not isinstance(ready_only, bool):
             if self._profile.legacy:
@@ -31,8 +50,9 @@ class RepositoryRoutes:
             raise RequestError("Invalid value for 'ready': expected a boolean")
         return self._index(ready_only)
 
-    def load(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
-        """``/v2/repository/models/{model}/load``."""
+    def _read_load(
+        self, request: Request, match: re.Match[bytes], exchange: Exchange
+    ) -> Coroutine[Any, Any, bytes]:
         _refuse_repository(match)
         parameters: dict[str, str | bytes] = {}
         given = _member(_document(request), "parameters", {})
@@ -49,8 +69,9 @@ class RepositoryRoutes:
                 raise RequestError("unexpected error on creating Triton parameter", Code.INTERNAL)
         return self._load(_name(match), parameters)
 
-    def unload(self, request: Request, match: re.Match[bytes]) -> Coroutine[Any, Any, bytes]:
-        """``/v2/repository/models/{model}/unload``."""
+    def _read_unload(
+        self, request: Request, match: re.Match[bytes], exchange: Exchange
+    ) -> Coroutine[Any, Any, bytes]:
         _refuse_repository(match)
         try:
             dependents = _dependents(request)

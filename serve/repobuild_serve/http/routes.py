@@ -1,54 +1,33 @@
-"""Every route of the HTTP front end, apart from the inside of inference (Triton contract, route table)."""
+"""The application of the HTTP port: finds the route of a request (Triton contract, route table)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from repobuild_serve.config.printing import config_document
-from repobuild_serve.core.model import ModelVersion
-from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.errors import RequestError
 from repobuild_serve.http.compression import chosen_encoding
 from repobuild_serve.http.exchange import Exchange, KnownHead
+from repobuild_serve.http.front import FrontOptions
+from repobuild_serve.http.generate import GenerateService
+from repobuild_serve.http.generate_routes import GenerateRoutes
 from repobuild_serve.http.infer import InferService, header_length
 from repobuild_serve.http.later import Later
 from repobuild_serve.http.limits import Limits
+from repobuild_serve.http.logging_routes import LoggingRoutes
+from repobuild_serve.http.metadata_routes import MetadataRoutes
 from repobuild_serve.http.parser import Request
-from repobuild_serve.http.replies import JSON, PLAIN, document_reply, error_reply, refusal, reply
+from repobuild_serve.http.replies import JSON, PLAIN, error_reply, refusal
 from repobuild_serve.http.repository_routes import RepositoryRoutes
+from repobuild_serve.http.routing import MODEL, Api, get_or_post, named_model, unserved
+from repobuild_serve.http.shared_memory_routes import SharedMemoryRoutes
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.profile import Profile
+from repobuild_serve.wire.reading import json_too_large
 
-EXTENSIONS = (
-    "classification",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "model_configuration",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-)
-"""The protocol extensions of this release; the list in metadata names no others."""
-
-_MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
-_INFER = re.compile(_MODEL + rb"/infer")
-_REPOSITORY = rb"/v2/repository(?:/(?P<repository>[^/]+))?"
-_SHARED_MEMORY = rb"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
+_INFER = re.compile(MODEL + rb"/infer")
 # Headers that change what an inference does; a request with one of them is never remembered.
 _SPECIAL = frozenset({b"content-encoding", b"transfer-encoding", b"expect", b"upgrade"})
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A path, its method, and what answers it."""
-
-    path: re.Pattern[bytes]
-    method: bytes
-    handler: Callable[[Request, re.Match[bytes]], bytes | Coroutine[Any, Any, bytes]]
-    plain: bool = False
 
 
 class Routes:
@@ -57,9 +36,11 @@ class Routes:
     Args:
         models: The models.
         infer: The inference route.
+        generate: What answers the generate routes.
         limits: Body sizes.
         server_id: Name in the server metadata.
         profile: Which release's answers are given where releases differ.
+        front: How the port is set up.
         strict_readiness: Whether one failed model makes the server not ready.
     """
 
@@ -67,65 +48,67 @@ class Routes:
         self,
         models: Models,
         infer: InferService,
+        generate: GenerateService,
         limits: Limits,
         server_id: str,
         profile: Profile,
+        front: FrontOptions,
         *,
         strict_readiness: bool,
     ) -> None:
         self._models = models
         self._infer = infer
         self._limits = limits
-        self._server_id = server_id
-        self._profile = profile
-        self._strict = strict_readiness
-        self.exiting = False
+        self._legacy = profile.legacy
+        self._access = front.access
+        self._forwarding = front.forwarding
         self._later = Later()
-        repository = RepositoryRoutes(models, profile)
-        get, post = b"GET", b"POST"
+        self._metadata = MetadataRoutes(models, server_id, profile, strict_readiness=strict_readiness)
         self._routes = (
-            Route(re.compile(rb"/v2/health/live"), get, lambda *_: reply(200), plain=True),
-            Route(re.compile(rb"/v2/health/ready"), get, self._ready, plain=True),
-            Route(re.compile(rb"/v2"), get, self._server_metadata),
-            Route(re.compile(rb"/v2/models/stats"), get, self._all_statistics),
-            Route(re.compile(_MODEL), get, self._metadata),
-            Route(re.compile(_MODEL + rb"/ready"), get, self._model_ready, plain=True),
-            Route(re.compile(_MODEL + rb"/config"), get, self._config),
-            Route(re.compile(_MODEL + rb"/stats"), get, self._statistics),
-            Route(re.compile(_REPOSITORY + rb"/index"), post, repository.index),
-            Route(re.compile(_REPOSITORY + rb"/models/(?P<model>[^/]+)/load"), post, repository.load),
-            Route(re.compile(_REPOSITORY + rb"/models/(?P<model>[^/]+)/unload"), post, repository.unload),
-            Route(re.compile(_SHARED_MEMORY + rb"/(?:register|unregister)"), post, _no_shared_memory),
-            Route(re.compile(_SHARED_MEMORY + rb"/status"), get, _no_shared_memory),
-            Route(re.compile(_MODEL + rb"/generate(?:_stream)?"), post, _unserved("generate")),
-            Route(re.compile(rb"/v2(?:/models/[^/]+)?/trace/setting"), b"", _unserved("trace")),
-            Route(re.compile(rb"/v2/logging"), b"", _unserved("logging")),
+            *self._metadata.routes(),
+            *RepositoryRoutes(models, profile).routes(),
+            *SharedMemoryRoutes(profile).routes(),
+            *GenerateRoutes(models, generate).routes(),
+            *LoggingRoutes(front.logs).routes(),
+            get_or_post(rb"/v2(?:/models/[^/]+)?/trace/setting", Api.TRACE, unserved("trace")),
         )
 
-    # Application
+    def exiting(self) -> None:
+        """From now on the server tells that it is shutting down."""
+        self._metadata.exiting = True
 
     def respond(self, request: Request, exchange: Exchange) -> bytes | None:
         """See ``Application.respond``."""
+        refused = self._access.stranger(request)
+        if refused is not None:
+            return refused
         path = request.target.partition(b"?")[0]
         match = _INFER.fullmatch(path)
         if match is not None:
+            refused = self._access.restricted(request, Api.INFERENCE)
+            if refused is not None:
+                return refused
             if request.method != b"POST":
                 return _method_not_allowed(PLAIN)
             try:
-                endpoint = self._infer.endpoint(self._find(match))
+                endpoint = self._infer.endpoint(named_model(self._models, match))
+                forwarded = self._forwarding.parameters(request.fields)
             except RequestError as exc:
                 return refusal(exc)
-            return self._infer.start(request, endpoint, exchange)
+            return self._infer.start(request, endpoint, forwarded, exchange)
         for route in self._routes:
             match = route.path.fullmatch(path)
             if match is not None:
-                if route.method and request.method != route.method:
+                refused = self._access.restricted(request, route.api)
+                if refused is not None:
+                    return refused
+                if request.method not in route.methods:
                     return _method_not_allowed(PLAIN if route.plain else JSON)
                 try:
-                    answer = route.handler(request, match)
+                    answer = route.handler(request, match, exchange)
                 except RequestError as exc:
                     return refusal(exc)
-                if isinstance(answer, bytes):
+                if answer is None or isinstance(answer, bytes):
                     return answer
                 self._later.complete(exchange, answer)
                 return None
@@ -139,17 +122,23 @@ class Routes:
             return None
         if not _SPECIAL.isdisjoint(headers) or b"content-length" not in headers:
             return None
+        if self._access.stranger(request) or self._access.restricted(request, Api.INFERENCE):
+            return None
         try:
-            endpoint = self._infer.endpoint(self._find(match))
+            endpoint = self._infer.endpoint(named_model(self._models, match))
             size = len(request.body)
-            length = header_length(headers, size)
+            length = header_length(headers, size, legacy=self._legacy)
+            forwarded = self._forwarding.parameters(request.fields)
         except RequestError:
             return None
         encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
-        return KnownHead(size, partial(self._infer.begin, endpoint, length, encoding))
+        return KnownHead(size, partial(self._infer.begin, endpoint, length, encoding, forwarded))
 
     def body_limit(self, target: bytes, headers: dict[bytes, bytes]) -> tuple[int, str]:
         """See ``Application.body_limit``."""
+        if not self._access.knows(target, headers):
+            # Nothing is held for strangers beyond what a header may take, too.
+            return self._limits.header_size, "request body is too large"
         limit = self._limits.input_size
         stated = headers.get(b"inference-header-content-length", b"").strip()
         if stated.isdigit() and stated.strip(b"0") and _INFER.fullmatch(target.partition(b"?")[0]):
@@ -158,104 +147,8 @@ class Routes:
                 f"Request size of {{size}} bytes exceeds the maximum allowed value of {total} bytes. "
                 "Use --http-max-binary-size to increase the limit."
             )
-        return limit, (
-            f"Request JSON size of {{size}} bytes exceeds the maximum allowed value of {limit} bytes. "
-            "Use --http-max-input-size to increase the limit."
-        )
-
-    # Routes
-
-    def _ready(self, request: Request, match: re.Match[bytes]) -> bytes:
-        if self.exiting:
-            return error_reply(503, "Server exiting", PLAIN)
-        ready = not self._strict or self._models.all_ready(ask_instances=not self._profile.legacy)
-        return reply(200 if ready else 400)
-
-    def _server_metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return document_reply(
-            {"name": self._server_id, "version": self._profile.server_version, "extensions": EXTENSIONS}
-        )
-
-    def _metadata(self, request: Request, match: re.Match[bytes]) -> bytes:
-        version = self._find(match)
-        settings = version.settings
-        if match["version"]:
-            versions = [str(version.version)]
-        else:
-            versions = [str(version.version) for version in self._models.versions(settings.name)]
-        lead = [-1] if settings.batched else []
-        inputs, outputs = (
-            [
-                {"name": item.name, "datatype": item.datatype.wire, "shape": [*lead, *item.dims]}
-                for item in section
-            ]
-            for section in (settings.inputs, settings.outputs)
-        )
-        return document_reply(
-            {
-                "name": settings.name,
-                "versions": versions,
-                "platform": settings.platform,
-                "inputs": inputs,
-                "outputs": outputs,
-            }
-        )
-
-    def _model_ready(self, request: Request, match: re.Match[bytes]) -> bytes:
-        try:
-            version = self._find(match)
-        except RequestError as exc:
-            if self._profile.legacy and exc.code in {Code.NOT_FOUND, Code.UNAVAILABLE}:
-                return error_reply(400, "Model version not ready", PLAIN)
-            raise
-        if not self._profile.legacy and not version.ready():
-            return error_reply(400, "Model version not ready", PLAIN)
-        return reply(200)
-
-    def _config(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return document_reply(config_document(self._find(match).settings.message))
-
-    def _statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
-        name = match["model"].decode("latin-1")
-        versions = self._models.versions(name)
-        if not versions:
-            raise RequestError(f"requested model '{name}' is not available")
-        if match["version"]:
-            try:
-                versions = [self._find(match)]
-            except RequestError as exc:
-                raise RequestError(f"requested model version is not available for model '{name}'") from exc
-        return _statistics_reply(versions)
-
-    def _all_statistics(self, request: Request, match: re.Match[bytes]) -> bytes:
-        return _statistics_reply(list(self._models.ready_versions()))
-
-    def _find(self, match: re.Match[bytes]) -> ModelVersion:
-        return self._models.find(
-            match["model"].decode("utf-8", "replace"), (match["version"] or b"").decode("ascii")
-        )
-
-
-def _statistics_reply(versions: list[ModelVersion]) -> bytes:
-    items: list[dict[str, Any]] = [
-        version.statistics.document(version.settings.name, version.version) for version in versions
-    ]
-    return document_reply({"model_stats": items})
+        return limit, json_too_large("{size}", limit)
 
 
 def _method_not_allowed(content_type: bytes) -> bytes:
     return error_reply(405, "Method Not Allowed", content_type)
-
-
-def _no_shared_memory(request: Request, match: re.Match[bytes]) -> bytes:
-    raise RequestError(
-        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
-        Code.UNSUPPORTED,
-    )
-
-
-def _unserved(extension: str) -> Callable[[Request, re.Match[bytes]], bytes]:
-    def refuse(request: Request, match: re.Match[bytes]) -> bytes:
-        raise RequestError(f"the {extension} extension is not supported by this server yet", Code.UNSUPPORTED)
-
-    return refuse

@@ -283,7 +283,10 @@ class Scheduler:
 
     def _deliver(self, batch: Batch, outcome: Outcome) -> None:
         tickets, timing = batch.tickets, outcome.timing
-        waited = len(tickets) * timing.start - sum([ticket.arrived for ticket in tickets])
+        waited = len(tickets) * timing.start
+        for ticket in tickets:
+            waited -= ticket.arrived
+            ticket.timing = timing
         if outcome.responses is not None:
             for response in outcome.responses:
                 self._sink.respond(response)

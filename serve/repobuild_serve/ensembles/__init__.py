@@ -1,0 +1,1 @@
+"""Ensembles: models whose requests run through other models."""

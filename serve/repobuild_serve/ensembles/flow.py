@@ -1,0 +1,253 @@
+"""One request on its way through an ensemble (Triton contract, ensembles)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from repobuild_serve.config.settings import EnsembleStep
+from repobuild_serve.core.services import Services
+from repobuild_serve.core.statistics import Spent
+from repobuild_serve.core.ticket import Response, Scalar, Tensor, Ticket
+from repobuild_serve.ensembles.graph import Graph
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.checking import ticket_of
+
+if TYPE_CHECKING:
+    from repobuild_serve.core.model import ModelVersion
+
+
+class _Row:
+    """The tensors of one line of responses: the request itself, or one response of a decoupled step.
+
+    Attributes:
+        parent: Row whose tensors this one has too.
+        tensors: Tensors of its own, by ensemble name.
+        steps: Steps that may still be started on this row.
+        done: Steps that have given this row all they give.
+        below: Rows that were made of this one's.
+        answered: Whether the ensemble's response for this row has been sent, or is left to rows below it.
+    """
+
+    __slots__ = ("answered", "below", "done", "parent", "steps", "tensors")
+
+    def __init__(self, parent: _Row | None, tensors: dict[str, Tensor], steps: set[int]) -> None:
+        self.parent = parent
+        self.tensors = tensors
+        self.steps = steps
+        self.done: set[int] = set()
+        self.below: list[_Row] = []
+        self.answered = False
+
+    def get(self, name: str) -> Tensor | None:
+        """A tensor of this row or of one above it."""
+        for row in self._upwards():
+            tensor = row.tensors.get(name)
+            if tensor is not None:
+                return tensor
+        return None
+
+    def has_done(self, step: int) -> bool:
+        """Whether a step has given all it gives to this row, or to one above it."""
+        return any(step in row.done for row in self._upwards())
+
+    def downwards(self) -> Iterator[_Row]:
+        """This row and all that were made of it."""
+        yield self
+        for row in tuple(self.below):
+            yield from row.downwards()
+
+    def _upwards(self) -> Iterator[_Row]:
+        row: _Row | None = self
+        while row is not None:
+            yield row
+            row = row.parent
+
+
+class Flow:
+    """One request of an ensemble.
+
+    Args:
+        name: The ensemble.
+        graph: Its steps.
+        services: Finds and calls the members.
+        ticket: The request.
+        inputs: Its inputs by ensemble tensor name.
+        outputs: Ensemble tensors that make the response.
+        decoupled: Whether the ensemble sends any number of responses.
+        respond: Takes each response.
+        ended: Called at the end: with what the steps took, and whether all went well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        graph: Graph,
+        services: Services,
+        ticket: Ticket,
+        inputs: Mapping[str, Tensor],
+        outputs: tuple[str, ...],
+        *,
+        decoupled: bool,
+        respond: Callable[[Response], None],
+        ended: Callable[[Flow, Spent, bool], None],
+    ) -> None:
+        self.ticket = ticket
+        self._name = name
+        self._graph = graph
+        self._services = services
+        self._outputs = outputs
+        self._decoupled = decoupled
+        self._respond = respond
+        self._ended = ended
+        self._root = _Row(None, dict(inputs), set(graph.needed(outputs)))
+        self._running = 0
+        self._failed = False
+        self._spent = Spent()
+
+    def begin(self) -> None:
+        """Run the steps whose inputs are there."""
+        self._advance(self._root)
+
+    def _advance(self, changed: _Row) -> None:
+        """Start what can be started, answer the rows that are complete, and end when nothing runs."""
+        for row in changed.downwards():
+            for index in sorted(row.steps):
+                if self._ready(row, index):
+                    row.steps.discard(index)
+                    self._start(row, index)
+                if self._failed:
+                    return
+            self._answer(row)
+        if not self._running:
+            self._finish()
+
+    def _ready(self, row: _Row, index: int) -> bool:
+        """Whether all inputs of a step are there, but for those that will never be."""
+        for tensor in self._graph.steps[index].inputs.values():
+            if row.get(tensor) is None:
+                producer = self._graph.producer(tensor)
+                # An input that was left out, or one that its step did not give: the member will say whether
+                # it can do without.
+                if producer is not None and not row.has_done(producer):
+                    return False
+        return True
+
+    def _start(self, row: _Row, index: int) -> None:
+        step = self._graph.steps[index]
+        try:
+            member = self._services.models.find(step.model, str(step.version) if step.version >= 0 else "")
+            ticket = self._member_ticket(row, step, member)
+        except RequestError as exc:
+            self._fail(exc)
+            return
+        self._running += 1
+        self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, []))
+
+    def _member_ticket(self, row: _Row, step: EnsembleStep, member: ModelVersion) -> Ticket:
+        tensors = [
+            replace(tensor, name=name)
+            for name, source in step.inputs.items()
+            if (tensor := row.get(source)) is not None
+        ]
+        context = self.ticket.context
+        return ticket_of(
+            member.plan,
+            tensors,
+            timeout_ns=self.ticket.timeout_ns,
+            priority=self.ticket.priority,
+            context=replace(context, outputs=tuple(step.outputs)),
+        )
+
+    def _received(
+        self, row: _Row, index: int, ticket: Ticket, seen: list[Response], response: Response
+    ) -> None:
+        """Take a response of a step."""
+        seen.append(response)
+        if response.final:
+            self._running -= 1
+            if ticket.timing is not None:
+                self._spent.add(ticket.arrived, ticket.timing)
+        if self._failed:
+            if not self._running:
+                self._ended(self, self._spent, False)
+            return
+        if response.error is not None:
+            self._fail(response.error)
+            return
+        self._advance(self._row_of(row, index, response, first=len(seen) == 1))
+
+    def _row_of(self, row: _Row, index: int, response: Response, *, first: bool) -> _Row:
+        """Put the tensors of a step's response where they belong; the row that has changed."""
+        names = self._graph.steps[index].outputs
+        tensors = {
+            names[tensor.name]: replace(tensor, name=names[tensor.name])
+            for tensor in response.outputs
+            if tensor.name in names
+        }
+        if response.void:
+            # All responses have come; if there was none, nothing follows from the step.
+            row.answered = True
+            return row
+        if response.final and first:
+            row.tensors |= tensors
+            row.done.add(index)
+            return row
+        # One of several responses: what follows from it happens on a row of its own.
+        following = self._graph.following(index) & row.steps
+        new = _Row(row, tensors, set(following))
+        new.done.add(index)
+        row.answered = True
+        row.below.append(new)
+        return new
+
+    def _answer(self, row: _Row) -> None:
+        """Send the response of a row whose outputs are all there."""
+        if row.answered:
+            return
+        tensors = [(name, row.get(name)) for name in self._outputs]
+        if any(tensor is None for _, tensor in tensors):
+            return
+        row.answered = True
+        if row.parent is not None and not row.below:
+            row.parent.below.remove(row)
+        self._respond(
+            Response(
+                self.ticket.number,
+                [replace(tensor, name=name) for name, tensor in tensors if tensor is not None],
+                parameters=self._parameters(),
+                final=not self._decoupled,
+            )
+        )
+
+    def _parameters(self) -> dict[str, Scalar]:
+        context = self.ticket.context
+        return {
+            "sequence_id": context.correlation_id,
+            "sequence_start": bool(context.flags & 1),
+            "sequence_end": bool(context.flags & 2),
+        }
+
+    def _fail(self, error: RequestError) -> None:
+        self._failed = True
+        text = f"in ensemble '{self._name}', {error.told(self.ticket.context.request_id)}"
+        self._respond(Response(self.ticket.number, error=RequestError(text, error.code, plain=error.plain)))
+        if not self._running:
+            self._ended(self, self._spent, False)
+
+    def _finish(self) -> None:
+        if not all(row.answered for row in self._root.downwards()):
+            self._fail(
+                RequestError(
+                    "unexpected deadlock, at least one output is not set while no more ensemble steps can be "
+                    "made",
+                    Code.INVALID_ARG,
+                    tagged=True,
+                )
+            )
+            return
+        if self._decoupled:
+            self._respond(Response(self.ticket.number, void=True))
+        self._ended(self, self._spent, True)
