@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from math import prod
 from pathlib import Path
 
-from repobuild_serve.config.settings import ModelSettings, WarmupInput, WarmupSample
+from repobuild_serve.config.settings import ModelSettings, TensorConfig, WarmupInput, WarmupSample
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import Code, LoadError, RequestError
@@ -26,13 +27,15 @@ def warm_up(settings: ModelSettings, worker: Worker, plan: InferPlan, statistics
         tickets = _tickets(settings, sample, plan, worker.name)
         rows = sum(ticket.rows for ticket in tickets)
         for _ in range(sample.count):
+            queued = time.monotonic_ns()
             outcome = worker.run_here(tickets, rows)
+            waited = len(tickets) * (outcome.timing.start - queued)
             if outcome.error is not None:
-                statistics.failed_execution(rows, len(tickets), 0, outcome.timing)
+                statistics.failed_execution(rows, len(tickets), waited, outcome.timing)
                 raise LoadError(
                     f"failed to run warmup sample '{sample.name}': {outcome.error.text}", Code.INTERNAL
                 )
-            statistics.executed(rows, len(tickets), 0, outcome.timing)
+            statistics.executed(rows, len(tickets), waited, outcome.timing)
 
 
 def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, instance: str) -> list[Ticket]:
@@ -52,28 +55,35 @@ def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, ins
                 continue
             if item is None:
                 raise _missing(settings, sample)
-            if item.datatype is not config.datatype:
-                raise LoadError(
-                    f"inference input '{item.name}' data-type is '{item.datatype.wire}', but model "
-                    f"'{settings.name}' expects '{config.datatype.wire}'"
-                )
+            _check_type(settings, item, config)
             buffer, dims = _data(settings, item)
             shape = plan.shape(index, [1, *dims] if settings.batched else dims)
             buffers.append(buffer)
             shapes.append(shape.dims)
     except RequestError as exc:
-        raise LoadError(f"failed to run warmup sample '{sample.name}': {exc.text}") from exc
+        raise LoadError(exc.told("")) from exc
     return [Ticket(-1, 1, 0, buffers, shapes) for _ in range(sample.batch_size)]
 
 
-def _missing(settings: ModelSettings, sample: WarmupSample) -> LoadError:
-    names = [item.name for item in sample.inputs]
+def _check_type(settings: ModelSettings, item: WarmupInput, config: TensorConfig) -> None:
+    if item.datatype is not config.datatype:
+        raise RequestError(
+            f"inference input '{item.name}' data-type is '{item.datatype.wire}', but model "
+            f"'{settings.name}' expects '{config.datatype.wire}'",
+            tagged=True,
+        )
+
+
+def _missing(settings: ModelSettings, sample: WarmupSample) -> RequestError:
+    known = {config.name for config in settings.inputs}
+    names = [item.name for item in sample.inputs if item.name in known]
     missing = [config.name for config in settings.inputs if config.name not in names]
     got, lacking = (",".join(f"'{name}'" for name in group) for group in (names, missing))
-    return LoadError(
+    return RequestError(
         f"expected {len(settings.inputs)} inputs but got {len(names)} inputs for model '{settings.name}'. "
-        "Got input(s) "
-        f"[{got}], but missing required input(s) [{lacking}]. Please provide all required input(s)."
+        f"Got input(s) [{got}], but missing required input(s) [{lacking}]. Please provide all required "
+        "input(s).",
+        tagged=True,
     )
 
 
@@ -90,7 +100,9 @@ def _data(settings: ModelSettings, item: WarmupInput) -> tuple[bytes, list[int]]
     elif item.source == "input_data_file":
         data = _file(settings.folder, item, count)
     else:
-        raise LoadError(f"warmup setting expects input '{item.name}' to have input_data_type set")
+        raise RequestError(
+            f"warmup setting expects input '{item.name}' to have input_data_type set", tagged=True
+        )
     return data, list(item.dims)
 
 
@@ -112,7 +124,8 @@ def _file(folder: Path, item: WarmupInput, count: int) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as exc:
-        raise LoadError(f"failed to open text file for read {path}: {exc.strerror}") from exc
+        text = f"failed to open text file for read {path}: {exc.strerror}"
+        raise LoadError(text, Code.INTERNAL) from exc
     if item.datatype.size:
         if len(data) != count * item.datatype.size:
             raise LoadError(

@@ -102,6 +102,7 @@ class Statistics:
 
     def failed_execution(self, rows: int, requests: int, waited_ns: int, timing: Timing) -> None:
         """Count an execution whose every request failed; ``inference_count`` does not grow."""
+        self.last_inference = time.time_ns() // 1_000_000
         self._count_batch(rows, timing)
         self.fail.add(requests, waited_ns + requests * (timing.end - timing.start))
         self.failures["BACKEND"] += requests
@@ -124,9 +125,9 @@ class Statistics:
         self.queue.add(1, spent.queue)
         self.success.add(1, took_ns)
 
-    def failed_steps(self, took_ns: int) -> None:
-        """Count a request of an ensemble one of whose steps failed."""
-        self.fail.add(1, took_ns)
+    def failed_steps(self, took_ns: int, times: int = 1) -> None:
+        """Count a request of an ensemble one of whose steps failed; older Tritons count it twice."""
+        self.fail.add(times, took_ns)
         self.failures["OTHER"] += 1
 
     def refused(self, requests: int = 1) -> None:

@@ -109,4 +109,4 @@ class EnsembleRunner:
         if well:
             self._statistics.ran_steps(flow.ticket.rows, took, spent)
         else:
-            self._statistics.failed_steps(took)
+            self._statistics.failed_steps(took, 2 if self._services.profile.legacy else 1)

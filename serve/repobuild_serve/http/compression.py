@@ -7,6 +7,7 @@ import zlib
 from repobuild_serve.errors import Code, RequestError
 
 _WINDOW = {b"gzip": 31, b"deflate": 15}
+_ANY_CONTAINER = 47
 _LEVEL = 1
 
 
@@ -26,7 +27,8 @@ def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
         return body
     if coding not in _WINDOW:
         raise RequestError("Unsupported compression type", Code.UNSUPPORTED, plain=True)
-    inflater = zlib.decompressobj(_WINDOW[coding])
+    # Either container is taken for both names, as by Triton.
+    inflater = zlib.decompressobj(_ANY_CONTAINER)
     try:
         result = inflater.decompress(body, limit + 1)
         complete = inflater.eof or not inflater.unconsumed_tail

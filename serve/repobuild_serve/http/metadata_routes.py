@@ -13,6 +13,7 @@ from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import PLAIN, document_reply, error_reply, reply
 from repobuild_serve.http.routing import MODEL, Api, Route, get, named_model
 from repobuild_serve.lifecycle import Models
+from repobuild_serve.lifecycle.directory import parse_version
 from repobuild_serve.profile import Profile
 
 EXTENSIONS = (
@@ -115,6 +116,7 @@ class MetadataRoutes:
         if not versions:
             raise RequestError(f"requested model '{name}' is not available")
         if match["version"]:
+            parse_version(match["version"].decode("ascii"))
             try:
                 versions = [named_model(self._models, match)]
             except RequestError as exc:

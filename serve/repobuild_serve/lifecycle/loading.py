@@ -17,6 +17,7 @@ from repobuild_serve.config.settings import ModelSettings, settings_from
 from repobuild_serve.core.model import ModelVersion, Runner
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.ensembles.labels import with_inherited
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, ConfigError, LoadError, StartError
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
@@ -159,7 +160,11 @@ def _load_version(folder: ModelFolder, number: int, services: Services) -> Model
         raise folder.problem
     began = time.monotonic()
     settings = resolved_settings(folder)
-    labels = [read_labels(folder.path, output.label_filename) for output in settings.outputs]
+    labels: list[Sequence[str]] = [
+        read_labels(folder.path, output.label_filename) for output in settings.outputs
+    ]
+    if settings.steps:
+        labels = with_inherited(settings, labels, services)
     statistics = Statistics()
     plan = InferPlan(settings, number, labels)
     runner = runner_for(settings, folder, plan, statistics, services)

@@ -83,14 +83,15 @@ def check_inputs(plan: InferPlan, items: Sequence[Tensor]) -> tuple[list[Tensor 
 def _check_names(plan: InferPlan, given: dict[str, Tensor]) -> None:
     expected = plan.inputs_by_name
     required = [item.name for item in plan.settings.inputs if not item.optional]
-    if not len(required) <= len(given) <= len(expected):
+    largest = len(plan.settings.inputs)
+    if not len(required) <= len(given) <= largest:
         missing = [name for name in required if name not in given]
-        listed = "[" + ",".join(f"'{name}'" for name in missing) + "]" if missing else " ]"
+        listed = "[" + ",".join(f"'{name}'" for name in missing) + "]" if missing else "]"
         got = "[" + ",".join(f"'{name}'" for name in given) + "]" if given else "[]"
         wanted = (
-            f"{len(expected)} inputs"
-            if len(required) == len(expected)
-            else f"number of inputs between {len(required)} and {len(expected)}"
+            f"{largest} inputs"
+            if len(required) == largest
+            else f"number of inputs between {len(required)} and {largest}"
         )
         raise RequestError(
             f"expected {wanted} but got {len(given)} inputs for model '{plan.name}'. Got input(s) {got}, "
@@ -133,23 +134,23 @@ def _check_content(plan: InferPlan, item: Tensor, shape: Shape) -> None:
             "in one buffer.",
             tagged=True,
         )
-    if announced >= 0 and (left or announced):
-        raise RequestError(
-            f"incomplete string data for inference input '{item.name}', expecting string of length "
-            f"{announced} "
-            f"but only {left} bytes available",
-            plain=True,
-        )
-    if count < shape.count:
+    # A string whose length word is there counts, although its bytes are cut off.
+    cut = announced > 0
+    if count + cut < shape.count:
         raise RequestError(
             f"expected {shape.count} string elements for inference input '{item.name}' for model "
-            f"'{plan.name}', "
-            f"got {count}",
+            f"'{plan.name}', got {count + cut}",
             tagged=True,
         )
-    if count > shape.count:
+    if count + cut > shape.count:
         raise RequestError(
-            f"unexpected number of string elements {count} for inference input '{item.name}' for model "
+            f"unexpected number of string elements {count + cut} for inference input '{item.name}' for model "
             f"'{plan.name}', expecting {shape.count}",
             tagged=True,
+        )
+    if cut:
+        raise RequestError(
+            f"incomplete string data for inference input '{item.name}', expecting string of length "
+            f"{announced} but only {left} bytes available",
+            plain=True,
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repobuild_serve.errors import LoadError, RequestError
+from repobuild_serve.errors import Code, LoadError, RequestError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +63,7 @@ def read_labels(folder: Path, filename: str) -> tuple[str, ...]:
     try:
         return tuple(path.read_text(encoding="utf-8").splitlines())
     except OSError as exc:
-        raise LoadError(f"failed to open text file for read {path}: {exc.strerror}") from exc
+        text = f"failed to open text file for read {path}: {exc.strerror}"
+        raise LoadError(text, Code.INTERNAL) from exc
     except UnicodeDecodeError as exc:
         raise LoadError(f"label file {path} is not UTF-8 text") from exc

@@ -66,8 +66,6 @@ def read_request(
     if used != len(tail):
         raise RequestError(f"unexpected additional input data for model '{plan.name}'")
     wanted = wanted_outputs(document, plan, binary=parameters.binary_output, legacy=reading.legacy)
-    if wanted is None:
-        _check_json_outputs(plan)
     context = _context(document, request_id, parameters, wanted)
     asked = ALL_AS_JSON if wanted is None and context is NO_CONTEXT else Asked(context, wanted)
     ticket = ticket_of(
@@ -78,6 +76,8 @@ def read_request(
         priority=parameters.priority,
         context=context,
     )
+    if wanted is None:
+        _check_json_outputs(plan)
     if header_length and len(spans) == len(plan.inputs):
         layout = BinaryLayout(
             ticket.rows,

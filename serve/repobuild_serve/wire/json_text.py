@@ -33,6 +33,7 @@ def load_json(body: bytes) -> Any:
     Raises:
         RequestError: The text is nested deeper than ``MAX_DEPTH`` or is no JSON (E6 of the Triton contract).
     """
+    body = body.removeprefix(b"\xef\xbb\xbf")
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and deeper_than(body, MAX_DEPTH):
         raise RequestError(
             f"failed to parse the request JSON buffer: nesting depth exceeds the maximum of {MAX_DEPTH}"
@@ -81,7 +82,9 @@ def _load_lenient(body: bytes) -> Any:
     try:
         return rapidjson.loads(text, number_mode=rapidjson.NM_NAN)
     except rapidjson.JSONDecodeError as exc:
-        raise _syntax(str(exc)) from exc
+        # The text is UTF-8, so this is a control character, which the rapidjson in Triton tells otherwise.
+        said = str(exc).replace("Invalid encoding in string.", "Invalid escape character in string.")
+        raise _syntax(said) from exc
     except ValueError as exc:
         raise _syntax(f"Parse error at offset 0: {exc}") from exc
 

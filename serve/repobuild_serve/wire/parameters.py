@@ -12,6 +12,7 @@ from repobuild_serve.wire.access import accepts, checked, wrong_kind
 from repobuild_serve.wire.json_data import as_double
 from repobuild_serve.wire.plan import InferPlan, Wanted
 
+_LONGEST_CORRELATION_ID = 128
 _UNSIGNED = "unsigned-integer"
 _KNOWN = {
     "binary_data_output": ("binary_output", "boolean"),
@@ -67,7 +68,7 @@ def request_parameters(document: dict[str, Any]) -> RequestParameters:
         elif key in _FLAGS:
             flags |= _FLAGS[key] if checked(value, key, "boolean") else 0
         elif key == "sequence_id":
-            known["correlation_id"] = value if isinstance(value, str) else checked(value, key, _UNSIGNED)
+            known["correlation_id"] = _correlation_id(value)
         elif key.startswith("triton_"):
             raise RequestError(
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
@@ -76,6 +77,18 @@ def request_parameters(document: dict[str, Any]) -> RequestParameters:
         else:
             own[key] = own_parameter(key, value)
     return RequestParameters(flags=flags, own=own, **known)
+
+
+def _correlation_id(value: Any) -> int | str:
+    if accepts(value, _UNSIGNED):
+        return int(value)
+    text: str = checked(value, "sequence_id", "string")
+    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_CORRELATION_ID:
+        raise RequestError(
+            f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters",
+            Code.UNSUPPORTED,
+        )
+    return text
 
 
 def own_parameter(key: str, value: Any) -> Scalar:

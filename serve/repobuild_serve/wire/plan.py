@@ -187,11 +187,7 @@ class InferPlan:
         rows, inner = 1, tuple(dims)
         if settings.batched:
             if not dims:
-                raise RequestError(
-                    f"input '{config.name}' has no shape but model requires batch dimension for "
-                    f"'{self.name}'",
-                    tagged=True,
-                )
+                raise no_batch_dim(config.name, self.name)
             rows, inner = dims[0], tuple(dims[1:])
             if rows > settings.max_batch_size:
                 raise RequestError(
@@ -256,3 +252,10 @@ def _most_values(settings: ModelSettings) -> int | None:
 def _listed(dims: Sequence[int]) -> str:
     shown = ",".join(map(str, dims[:_MOST_LISTED]))
     return f"[{shown}{',...' if len(dims) > _MOST_LISTED else ''}]"
+
+
+def no_batch_dim(name: str, model: str) -> RequestError:
+    """The error for an input without any dim of a model that batches."""
+    return RequestError(
+        f"input '{name}' has no shape but model requires batch dimension for '{model}'", tagged=True
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from repobuild_serve.core.ticket import Ticket
-from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.errors import RequestError
 from repobuild_serve.wire.plan import Asked, InferPlan, Parsed
 from repobuild_serve.wire.strings import pack
 
@@ -30,16 +30,17 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int, size_limit: int
     if len(plan.inputs) != 1:
         raise RequestError(
             f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} "
-            "inputs in "
-            f"'{plan.name}' model configuration"
+            f"inputs in '{plan.name}' model configuration",
+            tagged=True,
         )
     config = plan.settings.inputs[0]
     datatype = config.datatype
     lead = [1] if plan.settings.batched else []
     if not datatype.size:
-        if config.dims not in {(1,), (-1,)}:
+        if config.dims != (1,):
             raise RequestError(
-                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
+                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]",
+                tagged=True,
             )
         shape = plan.shape(0, [*lead, 1])
         return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
@@ -48,10 +49,9 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int, size_limit: int
     fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
     if config.dims.count(-1) > 1:
         raise RequestError(
-            f"The shape of the raw input '{config.name}' can not be deduced because there are more than "
-            "one variable-sized "
-            "dimension",
-            Code.INVALID_ARG,
+            f"The shape of the raw input '{config.name}' can not be deduced because there are more than one "
+            "variable-sized dimension",
+            tagged=True,
         )
     dims = [*lead, *(len(body) // fixed if dim == -1 else dim for dim in config.dims)]
     if prod(dims) * datatype.size != len(body):
