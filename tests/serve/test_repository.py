@@ -121,7 +121,6 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
     [
         ("sequence_batching { }", "sequence_batching"),
         ("response_cache { enable: true }", "response_cache"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
         ('model_operations { op_library_filename: "x.so" }', "model_operations"),
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
         ('cc_model_filenames { key: "8.0" value: "x" }', "cc_model_filenames"),

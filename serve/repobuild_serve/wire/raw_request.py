@@ -39,7 +39,8 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int, size_limit: int
     if not datatype.size:
         if config.dims not in {(1,), (-1,)}:
             raise RequestError(
-                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]"
+                f"For BYTE datatype raw input '{config.name}', the model must have input shape [1]",
+                tagged=True,
             )
         shape = plan.shape(0, [*lead, 1])
         return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
