@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from repobuild_serve.backends.model_backend import ModelBackend
-from repobuild_serve.backends.table import FILENAMES, backend_named
+from repobuild_serve.backends.table import backend_named
 from repobuild_serve.config.complete import complete_config
-from repobuild_serve.config.parse import parse_config
+from repobuild_serve.config.guess import fill_backend
+from repobuild_serve.config.parse import config_path, parse_config
 from repobuild_serve.config.support import refuse_unserved
-from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
+from repobuild_serve.config.validate import validate_identity, validate_model
+from repobuild_serve.config.validate_io import validate_io
 from repobuild_serve.errors import ConfigError, LoadError, StartError
 
 _PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
@@ -39,6 +42,30 @@ class ModelFolder:
     problem: LoadError | None = None
 
 
+def find_model(repositories: Sequence[Path], name: str) -> Path:
+    """The folder of a model.
+
+    Raises:
+        ConfigError: No repository has it, or more than one.
+    """
+    found = [path for repository in repositories if (path := repository / name).exists()]
+    if not found:
+        raise ConfigError("model not found in any model repository.")
+    if len(found) > 1:
+        raise ConfigError("not unique across all model repositories")
+    return found[0]
+
+
+def model_names(repository: Path) -> list[str]:
+    """The names of the folders that are models.
+
+    Raises:
+        OSError: The repository cannot be read.
+    """
+    with os.scandir(repository) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
 def model_folders(repository: Path) -> list[Path]:
     """The folders of a repository that are models, by name.
 
@@ -54,10 +81,7 @@ def model_folders(repository: Path) -> list[Path]:
             exit_code=3,
         )
     try:
-        with os.scandir(repository) as entries:
-            found = [
-                Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-            ]
+        names = model_names(repository)
     except PermissionError as exc:
         raise StartError(
             "repository-unreadable",
@@ -66,43 +90,70 @@ def model_folders(repository: Path) -> list[Path]:
             hint="run the server as a user who may read the folder",
             exit_code=7,
         ) from exc
-    return sorted(found)
+    return [repository / name for name in names]
 
 
-def read_model(path: Path, *, auto_complete: bool) -> ModelFolder:
+def read_model(
+    path: Path, *, auto_complete: bool, name: str = "", config: Any = None, config_name: str = ""
+) -> ModelFolder:
     """Read, check and complete the config of one model folder.
 
     Args:
         path: The model folder.
         auto_complete: Whether a missing or partial config is filled from the model.
+        name: Model name if it is not the folder's.
+        config: ModelConfig message to take in place of the one on disk; it is changed.
+        config_name: Take ``configs/<config_name>.pbtxt`` where there is one.
 
     Raises:
         ConfigError: The folder is no usable model ("poll" failure).
     """
-    name = path.name
-    config = parse_config(path / "config.pbtxt")
+    name = name or path.name
+    if config is None:
+        config = parse_config(config_path(path, config_name))
+    stated, config.name = config.name, config.name or name
+    fill_backend(config, _first_contents(path))
+    validate_model(config)
+    if not auto_complete:
+        validate_io(config)
+    config.name = stated
     validate_identity(config, name)
     config.name = name
-    versions = _version_folders(path)
+    selected = _selected_versions(config, _version_folders(path))
+    missing = None if selected else no_version(name)
+    if config.HasField("ensemble_scheduling"):
+        validate_io(config)
+        refuse_unserved(config)
+        complete_config(config, 0)
+        return ModelFolder(name, path, config, None, selected, missing)
+    # Triton finds these out only when it loads the model, so the model is tracked as UNAVAILABLE.
     try:
-        backend = _find_backend(config, path, versions, auto_complete=auto_complete)
+        backend = backend_named(config.backend)
     except LoadError as exc:
-        # Triton finds this out only when it loads the model, so the model is tracked as UNAVAILABLE.
-        return ModelFolder(name, path, config, None, (), exc)
-    selected = _selected_versions(config, versions)
-    if auto_complete and selected:
-        try:
-            backend.complete(config, model_file(config, backend, _version_path(path, selected[-1], versions)))
-        except LoadError as exc:
-            return ModelFolder(name, path, config, backend, selected, exc)
-    if not (config.input and config.output) and not selected:
-        problem = no_version(name)
-        return ModelFolder(name, path, config, backend, (), problem)
-    _check_io_present(config)
-    validate_config(config)
+        return ModelFolder(name, path, config, None, selected, exc)
+    try:
+        if auto_complete and selected:
+            _auto_complete(config, backend, path, selected[-1])
+    except LoadError as exc:
+        return ModelFolder(name, path, config, backend, selected, exc)
     refuse_unserved(config)
     complete_config(config, backend.default_count)
-    return ModelFolder(name, path, config, backend, selected, None if selected else no_version(name))
+    return ModelFolder(name, path, config, backend, selected, missing)
+
+
+def _auto_complete(config: Any, backend: ModelBackend, path: Path, version: int) -> None:
+    """Fill what the config leaves out from a version of the model.
+
+    Raises:
+        LoadError: The model contradicts the config, or does not tell.
+    """
+    config.platform = config.platform or backend.platform
+    folder = _version_path(path, version, _version_folders(path))
+    backend.complete(config, model_file(config, backend, folder))
+    try:
+        validate_io(config)
+    except ConfigError as exc:
+        raise LoadError(exc.text) from exc
 
 
 def no_version(name: str) -> LoadError:
@@ -128,13 +179,14 @@ def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
 def _version_folders(path: Path) -> dict[int, str]:
     try:
         with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir() and _is_version(entry.name))
+            names = sorted(entry.name for entry in entries if entry.is_dir() and is_version_name(entry.name))
     except OSError as exc:
         raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc
     return {int(name): name for name in names}
 
 
-def _is_version(name: str) -> bool:
+def is_version_name(name: str) -> bool:
+    """Whether a folder of that name in a model folder is a version."""
     return name.isascii() and name.isdigit() and len(name) <= 18
 
 
@@ -150,38 +202,14 @@ def _selected_versions(config: Any, folders: dict[int, str]) -> tuple[int, ...]:
     return tuple(versions[-count:]) if count else ()
 
 
-def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> ModelBackend:
-    if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or config.platform == "ensemble":
-        raise ConfigError(f"ensembles are not supported by this server yet for {config.name}")
-    if not config.backend and config.platform:
-        config.backend = PLATFORMS[config.platform]
-    if not config.backend and auto_complete:
-        config.backend, platform = _guess(config, path, versions)
-        config.platform = config.platform or platform
-    if not config.backend:
-        raise ConfigError(f"unexpected platform type '' for {config.name}")
-    backend = backend_named(config.backend)
-    config.platform = config.platform or backend.platform
-    return backend
-
-
-def _guess(config: Any, path: Path, versions: dict[int, str]) -> tuple[str, str]:
-    for version in sorted(versions)[:1]:
-        folder = path / versions[version]
-        names = [config.default_model_filename] if config.default_model_filename else list(FILENAMES)
-        for name in names:
-            if name in FILENAMES and (folder / name).exists():
-                return FILENAMES[name]
-    stem, dot, suffix = config.name.rpartition(".")
-    if stem and dot and suffix:
-        return suffix, ""
-    raise ConfigError(
-        f"Invalid model name: Could not determine backend for model '{config.name}' with no backend in model "
-        "configuration. Expected model name of the form 'model.<backend_name>'."
-    )
-
-
-def _check_io_present(config: Any) -> None:
-    for role, items in (("input", config.input), ("output", config.output)):
-        if not items:
-            raise ConfigError(f"model configuration must specify at least one {role} for {config.name}")
+def _first_contents(path: Path) -> dict[str, bool]:
+    """What lies in the first folder of a model, by the order of names; whether each is a folder, by name."""
+    try:
+        with os.scandir(path) as entries:
+            folders = sorted(entry.path for entry in entries if entry.is_dir())
+        if not folders:
+            return {}
+        with os.scandir(folders[0]) as entries:
+            return {entry.name: entry.is_dir() for entry in entries}
+    except OSError as exc:
+        raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc

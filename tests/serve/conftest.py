@@ -39,10 +39,21 @@ ONNX_TYPES = {
 
 BACKEND_SOURCE = '''
 """A backend for tests: gives back its input, after a delay, or misbehaves when the data asks for it."""
+import os
+import pathlib
 import threading
 import time
 
 import numpy as np
+
+counted = {}
+
+
+def wait_at(gate):
+    """Say that somebody is here, and wait until the test lets him pass."""
+    pathlib.Path(gate + ".reached").touch()
+    while not os.path.exists(gate + ".open"):
+        time.sleep(0.01)
 
 
 class Instance:
@@ -53,6 +64,8 @@ class Instance:
     def run(self, inputs):
         (array,) = inputs.values()
         time.sleep(self.delay)
+        if "gate" in self.settings.parameters:
+            wait_at(self.settings.parameters["gate"])
         values = array.ravel().tolist()
         if -1.0 in values:
             raise ValueError("the model met -1")
@@ -79,8 +92,17 @@ class Backend:
         pass
 
     def open(self, settings, path, instance_name):
-        if path.read_text() == "broken":
+        text = path.read_text()
+        if (settings.folder.parent / "refuse").exists():
+            raise RuntimeError("no more instances")
+        if text == "broken":
             raise RuntimeError("the file is broken")
+        if text.startswith("gate "):
+            wait_at(text.removeprefix("gate "))
+        if text == "flaky":
+            counted[settings.name] = counted.get(settings.name, 0) + 1
+            if counted[settings.name] < 3:
+                raise RuntimeError("not this time")
         return Instance(settings)
 '''
 
@@ -276,6 +298,29 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Gate:
+    """A place where the test backend waits until the test lets it pass; for tests that must not race."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gate"
+
+    def reached(self) -> bool:
+        """Whether somebody waits there, or did."""
+        return self.path.with_suffix(".reached").exists()
+
+    def open(self) -> None:
+        """Let everybody pass, now and later."""
+        self.path.with_suffix(".open").touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate: models wait there in ``open`` if their file says ``gate PATH``, in ``run`` by parameter."""
+    made = Gate(tmp_path)
+    yield made
+    made.open()
+
+
 @pytest.fixture
 def services() -> Iterator[Callable[[Any], Any]]:
     """Makes what instances get from a server, for models that are loaded in this process."""
@@ -297,6 +342,30 @@ def repository(tmp_path: Path) -> Repository:
     folder = tmp_path / "repository"
     folder.mkdir()
     return Repository(folder)
+
+
+@pytest.fixture
+def load(
+    repository: Repository, services: Callable[[Any], Any]
+) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
+    """Loads the repository in this process; the models and the problems."""
+    from repobuild_serve.core.router import Router
+    from repobuild_serve.lifecycle import Control, ControlOptions, Models
+
+    loaded: list[Any] = []
+
+    def run(**options: Any) -> tuple[Any, list[str]]:
+        models = Models()
+        given = services(models)
+        chosen = ControlOptions((repository.path,), **{"threads": 1, **options})
+        control = Control(chosen, models, given, Router())
+        problems = given.loop.run_until_complete(control.load_startup())
+        loaded.append((given.loop, control))
+        return models, problems
+
+    yield run
+    for loop, control in loaded:
+        loop.run_until_complete(control.end())
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from repobuild_serve.errors import ConfigError
-from repobuild_serve.lifecycle import Models
 from repobuild_serve.repository import read_model
 
 IO = (
@@ -16,24 +15,6 @@ IO = (
     'output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] }]\n'
 )
 HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
-
-
-@pytest.fixture
-def load(repository, services):
-    """Loads the repository in this process; the models and the problems."""
-    loaded = []
-
-    def run(**options):
-        models = Models()
-        problems = models.load_all(
-            repository.path, services(models), **{"auto_complete": True, "threads": 1, **options}
-        )
-        loaded.append(models)
-        return models, problems
-
-    yield run
-    for models in loaded:
-        models.close()
 
 
 def refused(repository, text, name="m"):
@@ -146,8 +127,10 @@ def test_inputs_that_are_not_served_are_refused(repository, field):
     )
 
 
-def test_ensembles_are_refused(repository):
-    assert "ensembles are not supported by this server yet" in refused(repository, 'platform: "ensemble"')
+def test_a_backend_that_answers_once_cannot_be_decoupled(repository, load):
+    repository.identity("m", extra="model_transaction_policy { decoupled: true }")
+    (problem,) = load()[1]
+    assert "backend 'onnxruntime' gives exactly one response to each request" in problem
 
 
 def test_switches_that_are_off_say_nothing(repository, load):
@@ -216,9 +199,8 @@ def test_an_unknown_backend(repository, load):
     repository.config("m", 'backend: "zzz"\n' + IO)
     assert load()[1] == [
         (
-            "m: Invalid argument: unable to find backend library for backend 'zzz', try specifying runtime "
-            "on the model "
-            "configuration."
+            "m, version 1: Invalid argument: unable to find backend library for backend 'zzz', try "
+            "specifying runtime on the model configuration."
         )
     ]
 
@@ -282,7 +264,7 @@ def test_versions_by_policy(repository, load, policy, expected):
     (repository.path / "m" / "notes").mkdir()
     models, problems = load()
     assert problems == []
-    assert sorted(models.tracked["m"].versions) == expected
+    assert [version.version for version in models.versions("m")] == expected
     assert models.find("m", "").version == expected[-1]
 
 
@@ -292,16 +274,20 @@ def test_leading_zeros_and_version_zero(repository, load):
     repository.identity("m", version=0, extra="version_policy { all { } }")
     models, problems = load()
     assert problems == []
-    assert sorted(models.tracked["m"].versions) == [0, 7]
+    assert [version.version for version in models.versions("m")] == [0, 7]
 
 
 def test_one_version_that_fails_keeps_the_others_from_serving(repository, load):
     repository.identity("m", extra="version_policy { all { } }")
     repository.identity("m", version=2, extra="version_policy { all { } }")
     (repository.path / "m" / "2" / "model.onnx").write_bytes(b"broken")
-    models, _ = load()
-    assert models.tracked["m"].versions == {}
-    assert set(models.tracked["m"].failed) == {1, 2}
+    models, problems = load()
+    assert models.versions("m") == []
+    assert len(problems) == 1
+    assert problems[0].startswith("m, version 2: ")
+    records = models.tracked["m"].records
+    assert [records[number].version for number in (1, 2)] == [None, None]
+    assert not models.all_ready()
 
 
 def test_a_model_without_config_is_completed(repository, load):
@@ -339,7 +325,7 @@ def test_batching_that_the_model_does_not_have_is_not_made_up(repository, load):
 def test_nothing_is_completed_if_that_is_switched_off(repository, load):
     repository.identity("m")
     repository.config("m", 'backend: "onnxruntime"\nmax_batch_size: 4')
-    assert "must specify at least one input" in load(auto_complete=False)[1][0]
+    assert "configuration expects 0 inputs, model provides 1" in load(auto_complete=False)[1][0]
 
 
 def test_session_options_follow_the_config(repository, load, monkeypatch):

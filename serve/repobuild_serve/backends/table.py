@@ -13,19 +13,10 @@ from repobuild_serve.errors import LoadError
 
 _BUILT_IN = {
     "onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend",
+    "python": "repobuild_serve.backends.python.backend:PythonBackend",
     "pytorch": "repobuild_serve.backends.pytorch:PyTorchBackend",
 }
 _GROUP = "repobuild_serve.backends"
-
-FILENAMES = {
-    "model.plan": ("tensorrt", "tensorrt_plan"),
-    "model.onnx": ("onnxruntime", "onnxruntime_onnx"),
-    "model.pt": ("pytorch", "pytorch_libtorch"),
-    "model.pt2": ("pytorch", "torch_aoti"),
-    "model.xml": ("openvino", ""),
-    "model.py": ("python", ""),
-}
-"""Backend and platform by the file in the first version folder, for models that do not name theirs."""
 
 
 @functools.cache

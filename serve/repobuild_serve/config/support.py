@@ -61,9 +61,21 @@ _SERVED: dict[str, Any] = {
     "model_warmup": _ANY,
     "model_metrics": _ANY,
     "model_transaction_policy": _ANY,
+    "ensemble_scheduling": {
+        "step": {"model_name": None, "model_version": None, "input_map": _ANY, "output_map": _ANY}
+    },
 }
 # Messages that say nothing as long as their switch is off.
 _SWITCHES = {"response_cache": "enable"}
+
+
+# What a backend serves beyond the table.
+_BACKENDS: dict[str, dict[str, Any]] = {
+    "python": {
+        "input": {**_SERVED["input"], "allow_ragged_batch": None},
+        "model_transaction_policy": {"decoupled": None},
+    },
+}
 
 
 def refuse_unserved(config: Any) -> None:
@@ -72,7 +84,7 @@ def refuse_unserved(config: Any) -> None:
     Raises:
         ConfigError: Names every such field of the model at once.
     """
-    found = sorted(set(_unserved(config, _SERVED, "")))
+    found = sorted(set(_unserved(config, _SERVED | _BACKENDS.get(config.backend, {}), "")))
     if found:
         listed = ", ".join(f"'{path}'" for path in found)
         raise ConfigError(
