@@ -235,17 +235,17 @@ def without(key):
         (
             {"inputs": [{**GOOD, "data": ["1", 2]}]},
             500,
-            "Unable to parse 'data': attempt to access JSON non-double as double",
+            "Unable to parse 'data': attempt to access JSON non-number as double",
         ),
         (
             {"inputs": [{**GOOD, "data": [None, 2]}]},
             500,
-            "Unable to parse 'data': attempt to access JSON non-double as double",
+            "Unable to parse 'data': attempt to access JSON non-number as double",
         ),
         (
             {"inputs": [{**GOOD, "data": [True, 2]}]},
             500,
-            "Unable to parse 'data': attempt to access JSON non-double as double",
+            "Unable to parse 'data': attempt to access JSON non-number as double",
         ),
         ({"inputs": [without("data")]}, 400, SOURCES + "no field is set"),
         (

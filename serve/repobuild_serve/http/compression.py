@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from repobuild_serve.errors import Code, RequestError
 
 _WINDOW = {b"gzip": 31, b"deflate": 15}
-_ANY_CONTAINER = 47
+_EITHER = 47
+_CODINGS = frozenset({b"identity", *_WINDOW})
+_NUMBER = re.compile(rb"\s*(\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+))")
 _LEVEL = 1
 
 
-def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """The body as it was before compression; corrupt data counts as an empty body.
+def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False) -> bytes:
+    """The body as it was before compression; of corrupt data, what comes before the damage is dropped too.
 
     Args:
         body: As received.
         encoding: Value of ``Content-Encoding``.
         limit: Largest decompressed size in bytes; no more than that is ever produced.
+        legacy: Whether an empty value counts as unknown.
 
     Raises:
         RequestError: The encoding is unknown or the result too large.
     """
-    coding = encoding.strip().lower()
-    if coding in {b"", b"identity"}:
+    if encoding == b"identity" or (not encoding and not legacy):
         return body
-    if coding not in _WINDOW:
+    if encoding not in _WINDOW:
         raise RequestError("Unsupported compression type", Code.UNSUPPORTED, plain=True)
-    # Either container is taken for both names, as by Triton.
-    inflater = zlib.decompressobj(_ANY_CONTAINER)
+    # Either container is taken for the other, and of a body that ends early what is there is read.
+    inflater = zlib.decompressobj(_EITHER)
     try:
         result = inflater.decompress(body, limit + 1)
-        complete = inflater.eof or not inflater.unconsumed_tail
     except zlib.error:
         return b""
     if len(result) > limit:
@@ -39,18 +41,17 @@ def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
-    return result if complete and inflater.eof else b""
+    return result
 
 
 def chosen_encoding(accept: bytes) -> bytes:
     """The encoding for a response: highest q of identity, gzip and deflate, the first named on a tie."""
-    best, best_q = b"", 0.0
+    best, best_q = b"identity", 0.0
     for part in accept.split(b","):
-        name, _, parameters = part.strip().partition(b";")
-        coding = name.strip().lower()
-        if coding not in {b"identity", b"gzip", b"deflate"}:
+        coding, _, weight = part.lstrip(b" ").partition(b";q=")
+        if coding not in _CODINGS:
             continue
-        q = _quality(parameters)
+        q = _quality(weight)
         if q > best_q:
             best, best_q = coding, q
     return b"" if best == b"identity" else best
@@ -62,12 +63,8 @@ def compress(body: bytes, encoding: bytes) -> bytes:
     return deflater.compress(body) + deflater.flush()
 
 
-def _quality(parameters: bytes) -> float:
-    for parameter in parameters.split(b";"):
-        key, _, value = parameter.strip().partition(b"=")
-        if key.strip().lower() == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+def _quality(weight: bytes) -> float:
+    if not weight:
+        return 1.0
+    found = _NUMBER.match(weight)
+    return float(found[1]) if found else 0.0

@@ -99,7 +99,7 @@ class GenerateService:
         streaming: bool,
     ) -> None:
         body, plan = request.body, version.plan
-        if request.headers.get(b"content-encoding", b"").strip().lower() not in _IDENTITY:
+        if request.headers.get(b"content-encoding", b"") not in _IDENTITY:
             raise RequestError("Unsupported content-encoding, only 'identity' is supported.")
         if len(body) > _LARGE:
             plan.check_values(body)

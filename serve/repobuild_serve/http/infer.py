@@ -97,7 +97,8 @@ class InferService:
         """Start an inference with all that headers may ask for; the answer if it is an error."""
         headers = request.headers
         try:
-            body = decompress(request.body, headers.get(b"content-encoding", b""), self._limits.input_size)
+            encoding = headers.get(b"content-encoding", b"identity")
+            body = decompress(request.body, encoding, self._limits.input_size, legacy=self._legacy)
             length = header_length(headers, len(body), legacy=self._legacy)
         except RequestError as exc:
             extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
@@ -253,7 +254,7 @@ def header_length(headers: dict[bytes, bytes], body_length: int, *, legacy: bool
         raise RequestError(f"Unable to parse Inference-Header-Content-Length, got: {text}", plain=True)
     # What follows the number is passed over, as with Triton.
     length = int(found[1]) if len(found[1]) <= _MOST_DIGITS else _INT32
-    if not -_INT32 <= length < _INT32:
+    if not (legacy or -_INT32 <= length < _INT32):
         raise RequestError(
             f"Unable to parse Inference-Header-Content-Length, value is out of range [ {-_INT32}, "
             f"{_INT32 - 1} ], got: {text}",

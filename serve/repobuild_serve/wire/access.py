@@ -24,8 +24,8 @@ def accepts(value: Any, want: str) -> bool:
 def wrong_kind(key: str, want: str, context: str = "") -> RequestError:
     """The error for a member that is not of the kind it must be."""
     context = context or f"Unable to parse '{key}'"
-    kind = "number" if want == "double" else want
-    return RequestError(f"{context}: attempt to access JSON non-{kind} as {want}", Code.INTERNAL)
+    missed = "number" if want == "double" else want
+    return RequestError(f"{context}: attempt to access JSON non-{missed} as {want}", Code.INTERNAL)
 
 
 def member(document: Any, key: str, want: str) -> Any:

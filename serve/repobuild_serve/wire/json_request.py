@@ -27,6 +27,7 @@ from repobuild_serve.wire.plan import (
     Parsed,
     Wanted,
     element_count,
+    listed,
 )
 from repobuild_serve.wire.raw_request import read_raw_request
 from repobuild_serve.wire.reading import Reading, check_json_size
@@ -76,8 +77,7 @@ def read_request(
         priority=parameters.priority,
         context=context,
     )
-    if wanted is None:
-        _check_json_outputs(plan)
+    _check_json_outputs(plan, wanted)
     if header_length and len(spans) == len(plan.inputs):
         layout = BinaryLayout(
             ticket.rows,
@@ -154,10 +154,16 @@ def _read_items(
         if region is not None:
             raise unknown_region(region)
         if any(dim >= 1 << 63 for dim in dims):
-            raise RequestError(f"unexpected shape for input '{name}' for model '{plan.name}'", tagged=True)
+            raise RequestError(
+                f"invalid shape for input '{name}': shape {listed(dims)} contains one or more invalid "
+                "dimensions"
+            )
         if size is None:
             count = element_count(name, dims, max(1, datatype.size))
-            buffer: Buffer = pack_json(entry["data"], datatype, count, name, plan.name, legacy=legacy)
+            # Without a shape there are no elements, and the shape will be told of.
+            buffer: Buffer = b""
+            if dims:
+                buffer = pack_json(entry["data"], datatype, count, name, plan.name, legacy=legacy)
             items.append(Tensor(name, datatype, tuple(dims), buffer))
             continue
         if position + size > len(tail):
@@ -196,7 +202,9 @@ def _source(entry: Any) -> tuple[int | None, Any]:
     return size, parameters.get("shared_memory_region")
 
 
-def _check_json_outputs(plan: InferPlan) -> None:
-    for output in plan.settings.outputs:
-        if output.datatype.wire in {"FP16", "BF16"}:
-            raise json_output_refused(output.datatype.wire)
+def _check_json_outputs(plan: InferPlan, wanted: tuple[Wanted, ...] | None) -> None:
+    asked = wanted if wanted is not None else [Wanted(index) for index in range(len(plan.settings.outputs))]
+    for item in asked:
+        wire = plan.settings.outputs[item.index].datatype.wire
+        if not item.binary and not item.classes and wire in {"FP16", "BF16"}:
+            raise json_output_refused(wire)

@@ -15,6 +15,7 @@ from repobuild_serve.errors import Code, RequestError
 
 MAX_DEPTH = 100
 _STEP = 1 << 16
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _RAPIDJSON = re.compile(r"Parse error at offset (\d+): (.*)", re.DOTALL)
@@ -38,6 +39,7 @@ def load_json(body: bytes) -> Any:
         raise RequestError(
             f"failed to parse the request JSON buffer: nesting depth exceeds the maximum of {MAX_DEPTH}"
         )
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -52,7 +54,9 @@ def load_pairs(body: bytes) -> list[tuple[str, Any]]:
     """
     import json
 
-    document = json.loads(body.decode("utf-8", "surrogateescape"), object_pairs_hook=Pairs)
+    document = json.loads(
+        body.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape"), object_pairs_hook=Pairs
+    )
     assert isinstance(document, Pairs)
     return document.pairs
 
@@ -102,4 +106,6 @@ def _load_bytes(body: bytes) -> Any:
 def _syntax(message: str) -> RequestError:
     found = _RAPIDJSON.match(message)
     offset, what = found.groups() if found else ("0", message)
+    # Of a control character in a string; older releases, as in Triton, tell of it so.
+    what = what.replace("Invalid encoding in string.", "Invalid escape character in string.")
     return RequestError(f"failed to parse the request JSON buffer: {what} at {offset}", Code.INTERNAL)

@@ -163,8 +163,6 @@ def _wanted(index: int, parameters: Any, plan: InferPlan) -> Wanted:
         raise unknown_region(parameters["shared_memory_region"])
     if classes and output.datatype.wire in UNORDERED:
         raise no_classes(output.datatype.wire)
-    if not binary and not classes and output.datatype.wire in {"FP16", "BF16"}:
-        raise json_output_refused(output.datatype.wire)
     return Wanted(index, binary, classes)
 
 

@@ -47,7 +47,7 @@ def element_count(name: str, dims: Sequence[int], size: int = 1) -> int:
         count *= dim
         if count * size > _MOST:
             raise RequestError(
-                f"invalid shape for input '{name}': shape {_listed(dims)} causes total element count to "
+                f"invalid shape for input '{name}': shape {listed(dims)} causes total element count to "
                 f"exceed maximum size of {_MOST}"
             )
     return count
@@ -198,7 +198,7 @@ class InferPlan:
             note = _BATCH_NOTE if settings.batched else ""
             raise RequestError(
                 f"unexpected shape for input '{config.name}' for model '{self.name}'. "
-                f"Expected {_listed(expected)}, got {_listed(dims)}. {note}",
+                f"Expected {listed(expected)}, got {listed(dims)}. {note}",
                 tagged=True,
             )
         count = prod(inner)
@@ -249,7 +249,8 @@ def _most_values(settings: ModelSettings) -> int | None:
     return sum(rows * prod(item.dims) for item in settings.inputs) + _SPARE_VALUES
 
 
-def _listed(dims: Sequence[int]) -> str:
+def listed(dims: Sequence[int]) -> str:
+    """A shape as texts show it; of very many dims only the first."""
     shown = ",".join(map(str, dims[:_MOST_LISTED]))
     return f"[{shown}{',...' if len(dims) > _MOST_LISTED else ''}]"
 
