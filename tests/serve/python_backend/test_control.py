@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 LOADER = """
@@ -79,3 +80,27 @@ def test_a_model_that_is_slow_to_start_can_be_waited_for_and_keeps_nobody_else(
         (folder / "go").touch()
         assert loading.result().status == 200
     assert server.infer("slow", one(4)).json["outputs"][0]["data"] == [4]
+
+
+def test_decoupled_models_stream(started, models, repository):
+    models.add(
+        "counting",
+        """
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    sender = request.get_response_sender()
+                    for number in range(int(request.inputs()[0].as_numpy()[0])):
+                        out = pb_utils.Tensor("OUT", np.array([number], dtype=np.int32))
+                        sender.send(pb_utils.InferenceResponse([out]))
+                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        """,
+        batch=0,
+        extra="model_transaction_policy { decoupled: true }\n",
+    )
+    server = started(repository)
+    answer = server.ask("POST", "/v2/models/counting/generate_stream", {"IN": 3})
+    events = [line for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+    assert [json.loads(event[6:])["OUT"] for event in events] == [0, 1, 2]
+    body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}
+    assert server.infer("counting", body).status == 501
