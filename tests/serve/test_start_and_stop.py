@@ -311,7 +311,7 @@ def test_the_server_imports_neither_the_client_nor_grpc_nor_the_builder(reposito
 
 
 def test_every_module_imports_without_the_heavy_packages():
-    # What runs in the processes of python models takes NumPy for granted; the server imports two modules of it.
+    # What runs in the processes of python models takes NumPy for granted.
     script = (
         "import importlib, pkgutil, sys\n"
         "class Block:\n"
