@@ -93,6 +93,8 @@ class Backend:
 
     def open(self, settings, path, instance_name):
         text = path.read_text()
+        if (settings.folder.parent / "refuse").exists():
+            raise RuntimeError("no more instances")
         if text == "broken":
             raise RuntimeError("the file is broken")
         if text.startswith("gate "):

@@ -338,6 +338,24 @@ def test_instances_that_cannot_be_had_leave_the_old_ones(started, repository):
     assert ready(server)
 
 
+def test_instances_that_cannot_be_opened_leave_the_old_ones(started, repository):
+    repository.echo("m", count=2)
+    server = started(repository, EXPLICIT, "--load-model=m")
+    config = repository.path / "m" / "config.pbtxt"
+    text = config.read_text()
+    config.write_text(text.replace("count: 2", "count: 3"))
+    (repository.path / "refuse").touch()
+    refused = load(server, "m")
+    assert refused.status == 400
+    assert refused.error == (
+        "load failed for model 'm': version 1 is at READY state: Internal: RuntimeError: no more instances;\n"
+    )
+    assert server.infer("m", ONE).status == 200
+    (repository.path / "refuse").unlink()
+    assert load(server, "m").status == 200
+    assert server.statistics("m")["inference_count"] == 1
+
+
 def test_a_reload_that_fails_keeps_what_serves(started, repository):
     repository.echo("m", extra="version_policy { all {} }")
     server = started(repository, EXPLICIT, "--load-model=m")

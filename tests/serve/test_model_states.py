@@ -15,6 +15,8 @@ from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import RequestError
 from repobuild_serve.http.budget import Budget
+from repobuild_serve.http.front import FrontOptions
+from repobuild_serve.http.generate import GenerateService
 from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
@@ -48,10 +50,12 @@ def models_with(record):
 
 
 def ask(models, profile, path):
-    limits = Limits()
-    infer = InferService(limits, Budget(limits.held_size), Router())
-    routes = Routes(models, infer, limits, "triton", profile, strict_readiness=True)
-    answer = routes.respond(Request(b"GET", path, {}, b"", keep_alive=True, http10=False), None)
+    limits, router = Limits(), Router()
+    budget = Budget(limits.held_size)
+    infer = InferService(limits, budget, router, profile)
+    generate = GenerateService(limits, budget, router, profile)
+    routes = Routes(models, infer, generate, limits, "triton", profile, FrontOptions(), strict_readiness=True)
+    answer = routes.respond(Request(method=b"GET", target=path), None)
     return int(answer[9:12]), answer.partition(b"\r\n\r\n")[2].decode()
 
 
@@ -84,13 +88,20 @@ def test_ready_of_an_unknown_model():
     assert (status, text) == (404, '{"error":"Request for unknown model: \'m\' is not found"}')
 
 
+def unload_route(profile):
+    (route,) = [
+        route for route in RepositoryRoutes(Models(), profile).routes() if b"/unload" in route.path.pattern
+    ]
+    return route
+
+
 def test_unload_bodies_of_the_old_release():
     match = re.match(rb"(?P<repository>x)?(?P<model>m)", b"m")
     for body in (b"{", b'{"parameters":{"unload_dependents":1}}'):
-        request = Request(b"POST", b"", {}, body, keep_alive=True, http10=False)
-        RepositoryRoutes(Models(), LEGACY).unload(request, match).close()
+        request = Request(method=b"POST", body=body)
+        unload_route(LEGACY).handler(request, match, None).close()
         with pytest.raises(RequestError):
-            RepositoryRoutes(Models(), CURRENT).unload(request, match)
+            unload_route(CURRENT).handler(request, match, None)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +222,7 @@ def test_a_version_that_is_gone_is_freed_without_the_collector(repository):
 
     async def main():
         loop, router, models, limits = asyncio.get_running_loop(), Router(), Models(), Limits()
-        infer = InferService(limits, Budget(limits.held_size), router)
+        infer = InferService(limits, Budget(limits.held_size), router, CURRENT)
         models.watch(infer.forget)
         services = Services(loop, InternalCalls(loop, router), models, CURRENT, {})
         control = Control(ControlOptions((repository.path,), Mode.EXPLICIT), models, services, router)
@@ -226,7 +237,10 @@ def test_a_version_that_is_gone_is_freed_without_the_collector(repository):
             await control.unload("m")
             await models.gone()
             # The thread of the pool that loaded it, and the loop, hold their last call for a moment.
-            await asyncio.sleep(0.05)
+            for _ in range(1000):
+                if not any(reference() is not None for reference in seen):
+                    break
+                await asyncio.sleep(0.01)
             assert [reference() for reference in seen] == [None] * len(seen)
             gc.enable()
         await control.end()

@@ -90,8 +90,8 @@ class Changer:
         errors = {n: result for n, result in (loaded | changes).items() if isinstance(result, LoadError)}
         errors |= self._start(versions)
         for number, change in changes.items():
-            if isinstance(change, Change):
-                _apply(ready[number], change)
+            if isinstance(change, Change) and (error := _apply(ready[number], change)) is not None:
+                errors[number] = error
         self._share(source, versions.values())
         self._unplaced.difference_update(versions.values())
         if errors:
@@ -212,13 +212,18 @@ async def all_of(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [task.result() for task in tasks]
 
 
-def _apply(version: ModelVersion, change: Change) -> None:
-    """Give a READY version the instances of its new config."""
+def _apply(version: ModelVersion, change: Change) -> LoadError | None:
+    """Give a READY version the instances of its new config; why that was not possible, if it was not."""
     assert isinstance(version.runner, Resizable)
-    version.runner.resize(change.added, change.removed)
+    try:
+        version.runner.resize(change.added, change.removed)
+    except Exception as exc:  # noqa: BLE001 - no thread or descriptor is left: the load fails, not the server
+        _LOG.exception("an instance could not be started")
+        return LoadError(f"{type(exc).__name__}: {exc}", Code.INTERNAL)
     version.statistics.merge(change.statistics)
     version.settings = change.settings
     version.signatures = change.signatures
+    return None
 
 
 def _failed(error: LoadError) -> Record:

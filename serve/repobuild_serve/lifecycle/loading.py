@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,20 +127,31 @@ def load_version(folder: ModelFolder, number: int, services: Services, retries: 
         LoadError: It cannot be brought up.
         StartError: A package is missing.
     """
-    while True:
+    for left in range(retries, -1, -1):
         try:
-            return _load_version(folder, number, services)
-        except StartError:
-            raise
+            with told_as_load_error(folder.name, number):
+                return _load_version(folder, number, services)
         except LoadError as exc:
-            error = exc
-        except Exception as exc:  # noqa: BLE001 - a backend plug-in may raise anything; its model is then not loaded
-            _LOG.exception("model %s, version %d: unexpected error", folder.name, number)
-            error = LoadError(f"{type(exc).__name__}: {exc}", Code.INTERNAL)
-        _LOG.error("failed to load '%s' version %d: %s", folder.name, number, error.text)
-        if retries <= 0:
-            raise error
-        retries -= 1
+            _LOG.error("failed to load '%s' version %d: %s", folder.name, number, exc.text)
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def told_as_load_error(name: str, number: int) -> Iterator[None]:
+    """Turn what a backend plug-in may raise into the error of a load.
+
+    Raises:
+        LoadError: Anything but a missing package was raised.
+    """
+    try:
+        yield
+    except (LoadError, StartError):
+        raise
+    except Exception as exc:
+        _LOG.exception("model %s, version %d: unexpected error", name, number)
+        raise LoadError(f"{type(exc).__name__}: {exc}", Code.INTERNAL) from exc
 
 
 def _load_version(folder: ModelFolder, number: int, services: Services) -> ModelVersion:
@@ -249,7 +261,8 @@ def prepare_change(
     )
     if change.missing:
         plan = InferPlan(settings, version.version, version.labels)
-        change.added += open_workers(settings, folder, change.missing, plan, change.statistics, services)
+        with told_as_load_error(folder.name, version.version):
+            change.added += open_workers(settings, folder, change.missing, plan, change.statistics, services)
     return change
 
 

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -81,14 +82,11 @@ class Pool:
         try:
             result = call()
         except BaseException as exc:  # noqa: BLE001 - handed over to whoever waits
-            error = exc
-            self._tell(lambda: self._hand_over(future, lambda: future.set_exception(error), None))
+            # No name for it: its traceback holds this frame, and both would wait for the collector.
+            self._tell(partial(self._hand_over, future, partial(future.set_exception, exc), None))
             return
-        self._tell(
-            lambda: self._hand_over(
-                future, lambda: future.set_result(result), (lambda: discard(result)) if discard else None
-            )
-        )
+        thrown = None if discard is None else partial(discard, result)
+        self._tell(partial(self._hand_over, future, partial(future.set_result, result), thrown))
 
     def _tell(self, call: _Job) -> None:
         try:

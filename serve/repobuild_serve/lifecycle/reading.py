@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from repobuild_serve.errors import ConfigError
+from repobuild_serve.errors import ConfigError, StartError
 from repobuild_serve.lifecycle.changing import all_of
 from repobuild_serve.lifecycle.graph import members
 from repobuild_serve.lifecycle.loading import Reading, Source, read_source
 from repobuild_serve.lifecycle.overrides import Overrides
 from repobuild_serve.lifecycle.pool import Pool
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,6 +77,11 @@ async def _read(
         return await pool.run(lambda: read_source(name, overrides, reading, known), _drop)
     except ConfigError as exc:
         return exc
+    except StartError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - a backend plug-in may raise anything; its model is then not usable
+        _LOG.exception("model %s: unexpected error", name)
+        return ConfigError(f"{type(exc).__name__}: {exc}")
 
 
 def _drop(source: Source | None) -> None:

@@ -175,8 +175,13 @@ class Scheduler:
 
     def resize(self, added: Sequence[Worker], removed: Sequence[Worker]) -> None:
         """See ``Resizable.resize``."""
-        for worker in added:
-            worker.start(self._loop, self, self._sink)
+        try:
+            for worker in added:
+                worker.start(self._loop, self, self._sink)
+        except BaseException:
+            for worker in added:
+                worker.stop()
+            raise
         self._workers += added
         self._idle += added
         self._leaving = [worker for worker in self._leaving if not worker.gone()]
@@ -198,7 +203,8 @@ class Scheduler:
     def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
         """See ``Supervisor.done``."""
         self._running -= 1
-        if worker not in self._lost and worker not in self._leaving:
+        # One on its way out may be told of here after its thread has ended.
+        if worker not in self._lost and worker in self._workers:
             self._idle.append(worker)
         self._short.ran_elsewhere(batch, outcome.timing)
         if not self._closed:
@@ -207,7 +213,7 @@ class Scheduler:
 
     def lost(self, worker: Worker, error: RequestError) -> None:
         """See ``Supervisor.lost``."""
-        if worker in self._leaving:
+        if worker not in self._workers:
             return
         self._lost[worker] = error
         if worker in self._idle:
