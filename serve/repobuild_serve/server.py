@@ -182,11 +182,12 @@ class Server:
                 self._announced.unlink(missing_ok=True)
 
     async def _ended(self, services: Services) -> None:
-        """Wait for instances that take time to end."""
+        """Wait for instances that take time to end; those that were told to in order have had theirs."""
         # Closing a model may only have asked the loop to begin with it.
         await asyncio.sleep(0)
         if services.endings:
-            await asyncio.wait(services.endings, timeout=self._options.exit_timeout)
+            seconds = 0 if self._stop.is_set() else self._options.exit_timeout
+            await asyncio.wait(services.endings, timeout=seconds)
 
     def _control_options(self) -> ControlOptions:
         options = self._options

@@ -71,10 +71,7 @@ _SWITCHES = {"response_cache": "enable"}
 
 # What a backend serves beyond the table.
 _BACKENDS: dict[str, dict[str, Any]] = {
-    "python": {
-        "input": {**_SERVED["input"], "allow_ragged_batch": None},
-        "model_transaction_policy": {"decoupled": None},
-    },
+    "python": {"input": {**_SERVED["input"], "allow_ragged_batch": None}},
 }
 
 

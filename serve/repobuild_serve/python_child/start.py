@@ -21,4 +21,5 @@ def _begin() -> None:
     serve(int(sys.argv[1]), int(sys.argv[2]))
 
 
-_begin()
+if __name__ == "__main__":
+    _begin()

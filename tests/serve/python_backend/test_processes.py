@@ -148,3 +148,19 @@ def test_the_end_of_the_server_finalizes_models(started, models, repository, one
     assert not alive(pid)
     assert "printed at the end" in server.log.read_text()
     assert not list(models.path.rglob("__pycache__"))
+
+
+def test_an_execution_that_hangs_does_not_hold_the_end_up_for_longer_than_allowed(
+    started, models, repository, one, processes
+):
+    alive, wait_until = processes
+    models.add("mortal", MORTAL)
+    server = started(repository, "--exit-timeout-secs=1")
+    pid = pid_of(server, one)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(server.infer, "mortal", one(-2))
+        wait_until((Path(models.path).parent / "reached").exists)
+        assert server.stop() == 1
+        with pytest.raises(OSError):
+            hanging.result()
+    wait_until(lambda: not alive(pid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from pathlib import Path
 from typing import Any
 
@@ -37,5 +38,8 @@ class PythonBackend:
         worker = PythonWorker(
             opening.name, coding, launch_of(opening, coding), services, ServerCalls(services, opening.name)
         )
-        asyncio.run_coroutine_threadsafe(worker.open(), services.loop).result()
+        try:
+            asyncio.run_coroutine_threadsafe(worker.open(), services.loop).result()
+        except concurrent.futures.CancelledError as exc:
+            raise LoadError("the server is stopping", Code.UNAVAILABLE) from exc
         return worker

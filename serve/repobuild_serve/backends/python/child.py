@@ -20,6 +20,7 @@ _LOG = logging.getLogger(__name__)
 START = Path(__file__).resolve().parents[2] / "python_child" / "start.py"
 """The program that a child process runs."""
 _POLL_SECONDS = 0.1
+_SMALL = 1 << 14
 
 
 class Child:
@@ -92,12 +93,12 @@ class Child:
     def send(self, head: Any, buffers: Sequence[Any] = ()) -> None:
         """Send what its main thread is to do."""
         if self._main is not None and not self._main.is_closing():
-            self._main.writelines(encode(head, buffers))
+            _write(self._main, encode(head, buffers))
 
     def tell(self, head: Any, buffers: Sequence[Any] = ()) -> None:
         """Send what its other threads wait for."""
         if self._side is not None and not self._side.is_closing():
-            self._side.writelines(encode(head, buffers))
+            _write(self._side, encode(head, buffers))
 
     def kill(self) -> None:
         """End the process and whatever it started."""
@@ -148,3 +149,11 @@ class Child:
         status = self._process.returncode
         _LOG.debug("the process of %s ended with status %d", self._name, status)
         self._lost()
+
+
+def _write(transport: asyncio.WriteTransport, pieces: Sequence[Any]) -> None:
+    """Send the pieces of a message: copied together where that costs less than a list of them."""
+    if sum([len(piece) for piece in pieces]) <= _SMALL:
+        transport.write(b"".join(pieces))
+    else:
+        transport.writelines(pieces)

@@ -207,7 +207,8 @@ class PythonWorker:
 
     def stop(self) -> None:
         """See ``Worker.stop``; on any thread."""
-        self._loop.call_soon_threadsafe(self._stop)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
 
     def gone(self) -> bool:
         """See ``Worker.gone``."""
