@@ -1,0 +1,107 @@
+"""Brings new versions of models that serve."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.soak.context import Soak
+from tests.soak.ledger import Wrong
+from tests.soak.models import Model
+from tests.soak.truth import Span, now
+from tests.soak.wire import ask
+
+LOAD_SECONDS = 90
+
+
+class Swapper:
+    """Writes a new version, has it loaded, and removes the old one; now and then the new one is broken.
+
+    Args:
+        soak: What actors share.
+        models: Whose versions it swaps.
+        every: Mean pause in seconds.
+    """
+
+    def __init__(self, soak: Soak, models: list[Model], every: float) -> None:
+        self._soak = soak
+        self._models = models
+        self._every = every
+        self._rng: random.Random = soak.rng("swapper")
+
+    async def run(self) -> None:
+        """Swap until the end."""
+        rng = self._rng
+        async for _ in self._soak.rounds("swapper", lambda: rng.uniform(0.2, 2) * self._every):
+            model = rng.choice(self._models)
+            broken = rng.random() < 0.15 and model.backend != "decoupled"
+            with self._soak.noting(f"swapper, {model.name}"):
+                await (self._fail(model) if broken else self._swap(model))
+
+    async def _swap(self, model: Model) -> None:
+        soak = self._soak
+        life, start = soak.lives[model.name], now()
+        old, new = life.current, max(life.versions) + 1
+        life.versions[new] = span = Span(start)
+        reset = Span(start)
+        life.resets.append(reset)
+        soak.repository.add_version(model, new)
+        await bring(soak, model.name, new)
+        end = now()
+        life.versions[old].until = reset.until = end
+        life.current = new
+        assert span.since == start
+        soak.repository.remove_version(model, old)
+        soak.ledger.done["versions swapped"] += 1
+
+    async def _fail(self, model: Model) -> None:
+        """A version that cannot be loaded: the old one serves on."""
+        soak = self._soak
+        life = soak.lives[model.name]
+        new = max(life.versions) + 1
+        soak.repository.add_broken_version(model, new)
+        try:
+            if soak.mode == "poll":
+                await soak.pause(3)
+            else:
+                reply = await ask(
+                    soak.server.port, "POST", f"/v2/repository/models/{model.name}/load", seconds=LOAD_SECONDS
+                )
+                wanted = f"load failed for model '{model.name}': version {new} is at UNAVAILABLE state: "
+                if reply.status != 400 or not reply.error.startswith(wanted):
+                    raise Wrong(f"a broken version: {reply.status} {reply.body[:300]!r}")
+        finally:
+            soak.repository.remove_version(model, new)
+        if soak.mode != "poll":
+            # Without the broken version there is nothing new to load: it may still be loaded anew.
+            start = now()
+            life.resets.append(reset := Span(start))
+            await bring(soak, model.name, life.current)
+            reset.until = now()
+        soak.ledger.done["broken versions"] += 1
+
+
+async def bring(soak: Soak, name: str, version: int) -> None:
+    """Have what is on disk loaded, and wait until that has happened.
+
+    Raises:
+        Wrong: It did not.
+    """
+    if soak.mode == "explicit":
+        reply = await ask(
+            soak.server.port, "POST", f"/v2/repository/models/{name}/load", seconds=LOAD_SECONDS
+        )
+        if reply.status != 200:
+            raise Wrong(f"load: {reply.status} {reply.body[:500]!r}")
+        if reply.body:
+            raise Wrong(f"load: a body of {reply.body[:100]!r}")
+    deadline = now() + LOAD_SECONDS
+    while True:
+        reply = await ask(soak.server.port, "GET", f"/v2/models/{name}")
+        if reply.status == 200 and reply.json["versions"] == [str(version)]:
+            return
+        if soak.mode == "explicit":
+            raise Wrong(f"after a load: {reply.status} {reply.body[:300]!r}, expected version {version}")
+        if now() > deadline:
+            raise Wrong(f"polling has not brought version {version}: {reply.body[:300]!r}")
+        await asyncio.sleep(0.05)
