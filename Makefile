@@ -18,10 +18,16 @@ demo: env
 	$(BIN)/python recipes/risk_model/train.py
 	$(BIN)/repobuild convert recipes/risk_model --trust pickle --repository build/demo/repository
 
-test: env
+# The real tritonserver that the bundled one is compared with; a machine that cannot have it skips those tests.
+TRITON = build/tritonserver/.installed
+
+$(TRITON): tests/serve/differential/requirements.txt tests/serve/differential/install.py | $(STAMP)
+	$(BIN)/python tests/serve/differential/install.py build/tritonserver
+
+test: env $(TRITON)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test-slow: env
+test-slow: env $(TRITON)
 	$(BIN)/python -m pytest -m slow
 
 lint: env

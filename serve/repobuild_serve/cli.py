@@ -7,11 +7,23 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-_BOOLEAN_OPTIONS = ("allow-metrics", "exit-on-error", "strict-readiness", "disable-auto-complete-config")
+if TYPE_CHECKING:
+    from repobuild_serve.logs import LogControl
+
+_BOOLEAN_OPTIONS = (
+    "allow-metrics",
+    "exit-on-error",
+    "strict-readiness",
+    "disable-auto-complete-config",
+    "allow-client-shm",
+    "log-info",
+    "log-warning",
+    "log-error",
+)
 _TRITON_BOOLEAN = re.compile(
     rf"--({'|'.join(_BOOLEAN_OPTIONS)})=(true|false|1|0|on|off|yes|no)", re.IGNORECASE
 )
@@ -120,23 +132,83 @@ _PORT = click.IntRange(0, 65535)
     show_default=True,
     help="Stop, as on SIGTERM, when standard input ends: for a parent process that may die.",
 )
+@click.option(
+    "--compat",
+    type=click.Choice(["current", "24.10"]),
+    default="current",
+    show_default=True,
+    help="Triton release whose answers are given where releases differ.",
+)
+@click.option(
+    "--http-header-forward-pattern",
+    default="",
+    metavar="REGEX",
+    help="Headers whose name matches become request parameters.  [default: none]",
+)
+@click.option(
+    "--http-restricted-api",
+    multiple=True,
+    metavar="API,API:HEADER=VALUE",
+    help="Routes that ask for a header with this value; may be given several times.",
+)
+@click.option(
+    "--http-bearer-token-file",
+    type=click.Path(path_type=Path),
+    help="File with a token that every request to the HTTP port must bring.",
+)
+@click.option(
+    "--http-bearer-token-health/--no-http-bearer-token-health",
+    default=False,
+    show_default=True,
+    help="Ask for the token on the routes of server health too.",
+)
+@click.option(
+    "--http-ssl-cert", type=click.Path(path_type=Path), help="PEM certificate; the HTTP port then speaks TLS."
+)
+@click.option("--http-ssl-key", type=click.Path(path_type=Path), help="PEM key of the certificate.")
+@click.option(
+    "--http-max-stream-held",
+    type=_SIZE,
+    help="Bytes of a streamed answer held for a slow reader.  [default: 64 MiB]",
+)
+@click.option(
+    "--allow-client-shm/--no-allow-client-shm",
+    default=False,
+    show_default=True,
+    help="Known for its false; this server takes no shared memory from clients.",
+)
+@click.option("--log-info/--no-log-info", default=True, show_default=True, help="Log messages of level INFO.")
+@click.option("--log-warning/--no-log-warning", default=True, show_default=True, help="Log warnings.")
+@click.option("--log-error/--no-log-error", default=True, show_default=True, help="Log errors.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["default", "ISO8601"]),
+    default="default",
+    show_default=True,
+    help="Form of a log line.",
+)
 @click.option("--log-verbose", type=click.IntRange(min=0), default=0, help="1 logs more.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def command(repository: Path, **given: Any) -> int:
     """Serve a Triton model repository over the KServe v2 / Triton HTTP protocol."""
     from repobuild_serve.errors import StartError
+    from repobuild_serve.logs import LogControl, LogSettings
 
-    verbose, debug = given.pop("log_verbose"), given.pop("debug")
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname).1s %(message)s",
-        stream=sys.stderr,
-        force=True,
+    debug = given.pop("debug")
+    logs = LogControl(
+        LogSettings(
+            info=given.pop("log_info"),
+            warning=given.pop("log_warning"),
+            error=given.pop("log_error"),
+            verbose=given.pop("log_verbose"),
+            style=given.pop("log_format"),
+        )
     )
+    logs.install()
     try:
         from repobuild_serve.server import serve
 
-        return serve(_options(repository, given))
+        return serve(_options(repository, given, logs))
     except StartError as exc:
         if debug:
             logging.getLogger(__name__).exception("the server did not start")
@@ -157,8 +229,9 @@ def command(repository: Path, **given: Any) -> int:
         return 70
 
 
-def _options(repository: Path, given: dict[str, Any]) -> Any:
+def _options(repository: Path, given: dict[str, Any], logs: LogControl) -> Any:
     from repobuild_serve.http.limits import Limits
+    from repobuild_serve.profile import PROFILES
     from repobuild_serve.server import Options
 
     bounds = {
@@ -169,12 +242,16 @@ def _options(repository: Path, given: dict[str, Any]) -> Any:
         "pipelined": given.pop("http_max_pipelined"),
         "connections": given.pop("max_connections"),
         "queued_requests": given.pop("max_queued_requests"),
+        "stream_held": given.pop("http_max_stream_held"),
         "read_seconds": given.pop("http_read_timeout_secs"),
         "write_seconds": given.pop("http_write_timeout_secs"),
         "idle_seconds": given.pop("http_idle_timeout_secs"),
     }
+    profile = PROFILES[given.pop("compat")]
     return Options(
         repository=repository,
+        profile=profile,
+        front=_front(given, logs, legacy=profile.legacy),
         limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         exit_timeout=given.pop("exit_timeout_secs"),
         auto_complete=not given.pop("disable_auto_complete_config"),
@@ -182,3 +259,28 @@ def _options(repository: Path, given: dict[str, Any]) -> Any:
         metrics_address=given.pop("metrics_address") or given["http_address"],
         **given,
     )
+
+
+def _front(given: dict[str, Any], logs: LogControl, *, legacy: bool) -> Any:
+    from repobuild_serve.errors import StartError
+    from repobuild_serve.http.access import Access, read_restrictions, read_token
+    from repobuild_serve.http.forwarding import HeaderForwarding
+    from repobuild_serve.http.front import FrontOptions
+    from repobuild_serve.http.tls import server_context
+
+    if given.pop("allow_client_shm"):
+        raise StartError(
+            "client-shm-unsupported",
+            "this server cannot take shared memory from clients",
+            hint="leave --allow-client-shm out; clients can send tensors as binary data",
+            exit_code=2,
+        )
+    token_file = given.pop("http_bearer_token_file")
+    access = Access(
+        read_restrictions(given.pop("http_restricted_api")),
+        read_token(token_file) if token_file is not None else b"",
+        given.pop("http_bearer_token_health"),
+    )
+    forwarding = HeaderForwarding(given.pop("http_header_forward_pattern"), legacy=legacy)
+    tls = server_context(given.pop("http_ssl_cert"), given.pop("http_ssl_key"))
+    return FrontOptions(access, forwarding, tls, logs)

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from repobuild_serve.core.services import Services
 from repobuild_serve.errors import StartError
 from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.exchange import Application
+from repobuild_serve.http.front import FrontOptions
+from repobuild_serve.http.generate import GenerateService
 from repobuild_serve.http.host import Host
 from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
@@ -35,6 +38,7 @@ _DRAIN_STEP = 0.01
 _OTHER_FILES = 1024
 _COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
+_TLS_GOODBYE_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Options:
         stop_with_stdin: Whether the end of standard input stops the server, as SIGTERM does.
         limits: Bounds of the front end.
         profile: Which release's answers are given where releases differ.
+        front: How the HTTP port is set up.
         backend_options: Value by key, by backend name; the empty name holds those for every backend.
     """
 
@@ -79,6 +84,7 @@ class Options:
     stop_with_stdin: bool = False
     limits: Limits = field(default_factory=Limits)
     profile: Profile = CURRENT
+    front: FrontOptions = field(default_factory=FrontOptions)
     backend_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -90,13 +96,15 @@ class Server:
         self._models = Models()
         self._budget = Budget(options.limits.held_size)
         self._router = Router()
-        self._infer = InferService(options.limits, self._budget, self._router)
+        self._infer = InferService(options.limits, self._budget, self._router, options.profile)
         self._routes = Routes(
             self._models,
             self._infer,
+            GenerateService(options.limits, self._budget, self._router, options.profile),
             options.limits,
             options.server_id,
             options.profile,
+            options.front,
             strict_readiness=options.strict_readiness,
         )
         self._hosts: list[Host] = []
@@ -187,7 +195,9 @@ class Server:
 
     async def _open_ports(self) -> None:
         options = self._options
-        http_port = await self._listen(self._routes, options.http_address, options.http_port, "HTTP")
+        http_port = await self._listen(
+            self._routes, options.http_address, options.http_port, "HTTP", options.front.tls
+        )
         metrics_port = None
         if options.allow_metrics:
             metrics = MetricsRoutes(self._models, options.limits)
@@ -200,13 +210,27 @@ class Server:
             self._announced = options.port_file
         _LOG.info("ready: repobuild_serve %s serves %s", __version__, options.repository)
 
-    async def _listen(self, application: Application, address: str, port: int, what: str) -> int:
-        loop = asyncio.get_running_loop()
-        host = Host(application, self._options.limits, self._budget)
+    async def _listen(
+        self,
+        application: Application,
+        address: str,
+        port: int,
+        what: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> int:
+        loop, limits = asyncio.get_running_loop(), self._options.limits
+        host = Host(application, limits, self._budget)
         option = f"--{what.lower()}-port"
         try:
             listener = await loop.create_server(
-                lambda: Connection(host), address, port, family=_family(address), backlog=1024
+                lambda: Connection(host),
+                address,
+                port,
+                family=_family(address),
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=limits.read_seconds if tls else None,
+                ssl_shutdown_timeout=_TLS_GOODBYE_SECONDS if tls else None,
             )
         except PermissionError as exc:
             raise StartError(
@@ -227,7 +251,7 @@ class Server:
         self._hosts.append(host)
         self._listeners.append(listener)
         bound = int(listener.sockets[0].getsockname()[1])
-        _LOG.info("%s listens on %s:%d", what, address, bound)
+        _LOG.info("%s listens on %s:%d%s", what, address, bound, " with TLS" if tls else "")
         return bound
 
     async def _sweep(self) -> None:

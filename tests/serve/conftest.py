@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -141,6 +142,19 @@ class Repository:
         (folder / "1").mkdir(exist_ok=True)
         (folder / "1" / "model.txt").write_text("fine", encoding="utf-8")
 
+    def repeat(self, name: str, *, decoupled: bool = True, batch: int = 0, extra: str = "") -> None:
+        """A model of the backend in ``repeat_backend.py``: as many responses as elements."""
+        folder = self.config(
+            name,
+            f'backend: "repeat"\nmax_batch_size: {batch}\n'
+            'input [{ name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }]\n'
+            'output [{ name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }]\n'
+            f"model_transaction_policy {{ decoupled: {str(decoupled).lower()} }}\n"
+            f"instance_group [{{ count: 2 kind: KIND_CPU }}]\n{extra}\n",
+        )
+        (folder / "1").mkdir(exist_ok=True)
+        (folder / "1" / "model.txt").write_text("fine", encoding="utf-8")
+
 
 def identity_model(wire: str, dims: tuple[int, ...], *, batched: bool) -> onnx.ModelProto:
     shape: list[Any] = [
@@ -249,13 +263,15 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH that registers the test backend through the entry-point group."""
     folder = tmp_path_factory.mktemp("backend")
     (folder / "echo_backend.py").write_text(BACKEND_SOURCE, encoding="utf-8")
+    shutil.copy(Path(__file__).with_name("repeat_backend.py"), folder)
     info = folder / "echo_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: echo-backend\nVersion: 1.0\n", encoding="utf-8"
     )
     (info / "entry_points.txt").write_text(
-        "[repobuild_serve.backends]\necho = echo_backend:Backend\n", encoding="utf-8"
+        "[repobuild_serve.backends]\necho = echo_backend:Backend\nrepeat = repeat_backend:Backend\n",
+        encoding="utf-8",
     )
     return folder
 
@@ -285,12 +301,14 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture(scope="session")
 def launch(backend_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunningServer]:
-    """Starts the server command without waiting for anything."""
+    """Starts the server command without waiting for anything; ``without`` hides a package from it."""
 
-    def start(path: Path, *options: str) -> RunningServer:
+    def start(path: Path, *options: str, without: str = "") -> RunningServer:
         folder = tmp_path_factory.mktemp("run")
         log = folder / "log"
-        command = [sys.executable, "-m", "repobuild_serve", str(path)]
+        hide = f"import sys; sys.modules[{without!r}] = None; from repobuild_serve.cli import main; "
+        program = ["-c", hide + "sys.exit(main())"] if without else ["-m", "repobuild_serve"]
+        command = [sys.executable, *program, str(path)]
         if not any(option.startswith("--http-port") for option in options):
             command.append("--http-port=0")
         command += ["--metrics-port=0", f"--port-file={folder / 'ports'}", *options]
@@ -307,8 +325,8 @@ def serving(launch: Callable[..., RunningServer]) -> Iterator[Callable[..., Runn
     """Starts a server and waits until its ports listen; every server is stopped at the end."""
     servers: list[RunningServer] = []
 
-    def start(path: Path, *options: str) -> RunningServer:
-        server = launch(path, *options)
+    def start(path: Path, *options: str, without: str = "") -> RunningServer:
+        server = launch(path, *options, without=without)
         servers.append(server)
         file = server.ports["file"]
         deadline = time.monotonic() + 60
@@ -332,8 +350,8 @@ def started(serving: Callable[..., RunningServer]) -> Iterator[Callable[..., Run
     """Starts servers that are stopped when the test ends."""
     servers: list[RunningServer] = []
 
-    def start(repository: Repository, *options: str) -> RunningServer:
-        servers.append(serving(repository.path, *options))
+    def start(repository: Repository, *options: str, without: str = "") -> RunningServer:
+        servers.append(serving(repository.path, *options, without=without))
         return servers[-1]
 
     yield start
@@ -385,6 +403,9 @@ def server(serving: Callable[..., RunningServer], tmp_path_factory: pytest.TempP
         'input [{ name: "IN" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }]\n'
         'output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }]\n',
     )
+    repository.repeat("repeat")
+    repository.repeat("rows", batch=8)
+    repository.repeat("single", decoupled=False)
     repository.echo("echo")
     repository.echo("slow", delay_ms=150, extra="dynamic_batching { }")
     return serving(path, "--id=test server")

@@ -130,7 +130,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server):
         ((status, headers, body),) = responses(read_all(connection))
     assert status == b"HTTP/1.1 400 Bad Request"
     assert headers[b"Connection"] == b"close"
-    assert b"Request JSON size of 1000000000000 bytes exceeds the maximum allowed value" in body
+    assert b"request JSON size of 1000000000000 bytes exceeds the maximum allowed input size" in body
 
 
 def test_connection_close_is_honoured(server):
@@ -210,7 +210,7 @@ def test_too_many_chunks_are_refused(server):
     head = b"POST /v2/models/id_fp32/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.connect() as connection:
         connection.sendall(head + b"1\r\n \r\n" * 65_537)
-        assert b"has more than 65536 chunks" in read_all(connection)
+        assert b"exceeds maximum of 65536 non-empty chunks" in read_all(connection)
 
 
 def test_a_client_that_goes_away_costs_nothing(server):
@@ -305,7 +305,7 @@ def test_limits_on_body_size(started, repository):
     chunked = b"POST /v2/models/m/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n12c\r\n" + b" " * 300
     with server.connect() as connection:
         connection.sendall(chunked)
-        assert b"exceeds the maximum allowed value of 200 bytes" in read_all(connection)
+        assert b"exceeds the maximum allowed input size of 200 bytes" in read_all(connection)
     header = b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}'
     given = {"Inference-Header-Content-Length": str(len(header))}
     assert server.infer("m", header + bytes(8), given).status == 200
@@ -314,7 +314,7 @@ def test_limits_on_body_size(started, repository):
     answer = server.infer(
         "m", long_header + bytes(8), {"Inference-Header-Content-Length": str(len(long_header))}
     )
-    assert "Request JSON size" in answer.error
+    assert "request JSON size" in answer.error
 
 
 def test_the_bytes_held_at_a_time_are_bounded(started, repository):

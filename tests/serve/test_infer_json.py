@@ -296,7 +296,7 @@ def without(key):
         (
             {"inputs": [{**GOOD, "data": [1]}]},
             500,
-            "Unable to parse 'data': Failed to parse 'data' field: shape does not match true shape",
+            "Failed to parse 'data' field: shape does not match true shape",
         ),
         (
             {"inputs": [{**GOOD, "data": [1, 2, 3]}]},

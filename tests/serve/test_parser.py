@@ -62,6 +62,13 @@ def test_any_bytes(data, cuts):
     parse(data, [cut for cut in cuts if cut <= len(data)])
 
 
+def test_a_head_is_measured_without_the_requests_before_it():
+    data = b"GET /v2 HTTP/1.1\r\n\r\n" * 100
+    found, parser = parse(data, [5, len(data) - 5])
+    assert parser.refused is None
+    assert len(found) == 100
+
+
 def test_bounds():
     for data, status in (
         (b"GET /" + b"a" * 500, 0),

@@ -148,13 +148,10 @@ def test_the_query_is_ignored(server):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v2/models/sum/generate"),
-        ("POST", "/v2/models/sum/generate_stream"),
         ("GET", "/v2/trace/setting"),
         ("POST", "/v2/models/sum/trace/setting"),
-        ("GET", "/v2/logging"),
         ("POST", "/v2/systemsharedmemory/region/r/register"),
-        ("GET", "/v2/cudasharedmemory/status"),
+        ("POST", "/v2/cudasharedmemory/unregister"),
     ],
 )
 def test_what_is_not_served_says_so(server, method, path):

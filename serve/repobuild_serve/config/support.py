@@ -60,9 +60,10 @@ _SERVED: dict[str, Any] = {
     "parameters": _ANY,
     "model_warmup": _ANY,
     "model_metrics": _ANY,
+    "model_transaction_policy": _ANY,
 }
 # Messages that say nothing as long as their switch is off.
-_SWITCHES = {"model_transaction_policy": "decoupled", "response_cache": "enable"}
+_SWITCHES = {"response_cache": "enable"}
 
 
 def refuse_unserved(config: Any) -> None:

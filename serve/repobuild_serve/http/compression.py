@@ -34,8 +34,7 @@ def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
         return b""
     if len(result) > limit:
         raise RequestError(
-            f"Request JSON size of more than {limit} bytes exceeds the maximum allowed value of {limit} "
-            "bytes. "
+            f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
     return result if complete and inflater.eof else b""

@@ -11,6 +11,7 @@ from repobuild_serve.http.replies import with_connection, without_body
 
 if TYPE_CHECKING:
     from repobuild_serve.http.protocol import Connection
+    from repobuild_serve.http.streaming import Stream
 
 
 class Exchange:
@@ -19,19 +20,23 @@ class Exchange:
     Attributes:
         connection: Where the answer goes.
         reply: The answer, once there is one.
+        stream: The answer, if it is sent piece by piece.
         plain: Whether the answer is written as it is: HTTP/1.1, keep-alive, with body.
         close: Whether the connection ends after the answer.
         keep: Whether to tell an HTTP/1.0 client that the connection stays open.
         head_only: Whether the body is left out.
+        http10: Whether the client speaks HTTP/1.0, which knows no chunks.
         work: What the application keeps with the request.
     """
 
     # Class attributes, so that an exchange costs one assignment; few are ever given another value.
     reply: bytes | None = None
+    stream: Stream | None = None
     plain = True
     close = False
     keep = False
     head_only = False
+    http10 = False
     work: Any = None
 
     def __init__(self, connection: Connection) -> None:

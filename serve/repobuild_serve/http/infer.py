@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
-from repobuild_serve.core.ticket import Answer, Response
+from repobuild_serve.core.ticket import Answer, Response, Scalar
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
 from repobuild_serve.http.compression import chosen_encoding, compress, decompress
@@ -16,15 +19,20 @@ from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.replies import error_reply, json_reply, refusal, reply, tensor_reply
+from repobuild_serve.profile import Profile
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_large import LARGE, large_reader
-from repobuild_serve.wire.json_request import Reading, read_known_layout, read_request
+from repobuild_serve.wire.json_request import read_known_layout, read_request
 from repobuild_serve.wire.plan import Asked
+from repobuild_serve.wire.reading import Reading
 from repobuild_serve.wire.response import BatchResponses
 from repobuild_serve.wire.single_response import single_response
 
 _LOG = logging.getLogger(__name__)
 _HUGE = 1 << 20
+_INTEGER = re.compile(rb"\s*([+-]?[0-9]+)")
+_INT32 = 1 << 31
+_MOST_DIGITS = 1000
 
 
 class Endpoint:
@@ -49,37 +57,57 @@ class InferService:
         limits: Bounds of the HTTP front end.
         budget: Body bytes that may be held.
         router: Where to register; this must be the first front end, whose numbers start at 0.
+        profile: Which release's answers are given where releases differ.
     """
 
-    def __init__(self, limits: Limits, budget: Budget, router: Router) -> None:
+    def __init__(self, limits: Limits, budget: Budget, router: Router, profile: Profile) -> None:
         self._number = router.register(self)
         self._limits = limits
+        self._legacy = profile.legacy
         self._budget = budget
         self._most_waiting = limits.queued_requests
         self._waiting: dict[int, Exchange] = {}
         self._endpoints: dict[ModelVersion, Endpoint] = {}
 
     def endpoint(self, version: ModelVersion) -> Endpoint:
-        """The endpoint of a model version."""
+        """The endpoint of a model version.
+
+        Raises:
+            RequestError: The model may answer a request several times (E25 of the Triton contract).
+        """
         found = self._endpoints.get(version)
         if found is None:
+            if version.settings.decoupled:
+                raise RequestError(
+                    "HTTP end point doesn't support models with decoupled transaction policy",
+                    Code.UNSUPPORTED,
+                    plain=True,
+                )
             found = self._endpoints[version] = Endpoint(version)
         return found
 
-    def start(self, request: Request, endpoint: Endpoint, exchange: Exchange) -> bytes | None:
+    def start(
+        self, request: Request, endpoint: Endpoint, forwarded: Mapping[str, Scalar], exchange: Exchange
+    ) -> bytes | None:
         """Start an inference with all that headers may ask for; the answer if it is an error."""
         headers = request.headers
         try:
             body = decompress(request.body, headers.get(b"content-encoding", b""), self._limits.input_size)
-            length = header_length(headers, len(body))
+            length = header_length(headers, len(body), legacy=self._legacy)
         except RequestError as exc:
             extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
             return error_reply(501 if extra else 400, exc.text, b"text/plain", extra)
         encoding = chosen_encoding(headers.get(b"accept-encoding", b""))
-        return self.begin(endpoint, length, encoding, exchange, body)
+        return self.begin(endpoint, length, encoding, forwarded, exchange, body)
 
     def begin(
-        self, endpoint: Endpoint, length: int | None, encoding: bytes, exchange: Exchange, body: bytes
+        self,
+        endpoint: Endpoint,
+        length: int | None,
+        encoding: bytes,
+        forwarded: Mapping[str, Scalar],
+        exchange: Exchange,
+        body: bytes,
     ) -> bytes | None:
         """Start an inference.
 
@@ -87,6 +115,7 @@ class InferService:
             endpoint: The model.
             length: Length of the JSON part; None if the body is JSON, 0 if it is one raw tensor.
             encoding: How to compress the response; empty for not at all.
+            forwarded: Parameters that the headers make.
             exchange: Where the answer goes.
             body: Uncompressed body.
 
@@ -108,9 +137,13 @@ class InferService:
                 if layout is not None:
                     parsed = read_known_layout(layout, body, length, arrived)
             if parsed is None:
-                reading = Reading(arrived)
+                reading = Reading(arrived, legacy=self._legacy)
                 parsed = read_request(endpoint.plan, body, length, reading, self._limits.input_size)
             ticket, asked = parsed
+            if forwarded:
+                context = asked.context
+                context = replace(context, parameters={**context.parameters, **forwarded})
+                ticket.context, asked = context, replace(asked, context=context)
             waiting, budget = self._waiting, self._budget
             if len(waiting) >= self._most_waiting:
                 return refusal(queue_full(), asked.request_id)
@@ -151,7 +184,7 @@ class InferService:
                 _LOG.exception("model %s: a response could not be written", endpoint.plan.name)
                 exchange.reply = error_reply(500, "internal error, see the server's log")
         if not exchange.connection.write_only(exchange):
-            exchange.connection.completed()
+            exchange.connection.advance()
 
     def deliver(self, answer: Answer) -> None:
         """Send the answer of a batch to the clients it came from. See ``Sink.deliver``."""
@@ -169,7 +202,7 @@ class InferService:
             if not exchange.connection.write_only(exchange):
                 several[exchange.connection] = None
         for connection in several:
-            connection.completed()
+            connection.advance()
 
     def _write(self, answer: Answer, exchanges: list[Exchange]) -> None:
         responses = BatchResponses(exchanges[0].work[0].plan, answer)
@@ -193,8 +226,13 @@ class InferService:
             start = stop
 
 
-def header_length(headers: dict[bytes, bytes], body_length: int) -> int | None:
+def header_length(headers: dict[bytes, bytes], body_length: int, *, legacy: bool = False) -> int | None:
     """The length of the JSON part that a request states; None if it states none.
+
+    Args:
+        headers: Value by lower-case name.
+        body_length: Length of the uncompressed body.
+        legacy: Whether what is no number counts as 0 (V5 of the Triton contract).
 
     Raises:
         RequestError: It is no number (V5) or out of range (E24 of the Triton contract).
@@ -202,13 +240,20 @@ def header_length(headers: dict[bytes, bytes], body_length: int) -> int | None:
     stated = headers.get(b"inference-header-content-length")
     if stated is None:
         return None
-    text = stated.decode("latin-1").strip()
-    try:
-        length = int(text)
-    except ValueError as exc:
+    text = stated.decode("latin-1")
+    found = _INTEGER.match(stated)
+    if found is None:
+        if legacy:
+            return 0
+        raise RequestError(f"Unable to parse Inference-Header-Content-Length, got: {text}", plain=True)
+    # What follows the number is passed over, as with Triton.
+    length = int(found[1]) if len(found[1]) <= _MOST_DIGITS else _INT32
+    if not -_INT32 <= length < _INT32:
         raise RequestError(
-            f"Unable to parse Inference-Header-Content-Length, got: {text}", plain=True
-        ) from exc
+            f"Unable to parse Inference-Header-Content-Length, value is out of range [ {-_INT32}, "
+            f"{_INT32 - 1} ], got: {text}",
+            plain=True,
+        )
     if length < 0 or length > body_length:
         raise RequestError(
             f"inference header size should be in range (0, {body_length}), got: {text}", plain=True

@@ -23,6 +23,7 @@ class Limits:
         read_seconds: How long a request may stall while it is received, and its header take altogether.
         write_seconds: How long a client may leave its answers unread.
         idle_seconds: How long a connection without requests stays open.
+        stream_held: Bytes of one streamed answer that may be held back for a client that reads slowly.
         write_buffer: Bytes of unread answers of one connection at which no more is read from it.
     """
 
@@ -37,4 +38,5 @@ class Limits:
     read_seconds: int = 30
     write_seconds: int = 60
     idle_seconds: int = 600
+    stream_held: int = 64 * MIB
     write_buffer: int = 1 * MIB

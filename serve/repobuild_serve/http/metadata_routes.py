@@ -18,12 +18,14 @@ from repobuild_serve.profile import Profile
 EXTENSIONS = (
     "classification",
     "model_repository",
+    "schedule_policy",
     "model_configuration",
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 )
-"""The protocol extensions of this release; the list in metadata names no others."""
+"""The protocol extensions of this release, in Triton's order; the list in metadata names no others."""
 
 
 class MetadataRoutes:

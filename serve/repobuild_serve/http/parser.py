@@ -13,6 +13,8 @@ from repobuild_serve.http.limits import Limits
 
 _LOG = logging.getLogger(__name__)
 _MAX_LENGTH_DIGITS = 18
+_FIELD_COST = 32
+"""What a header field counts for beside its bytes, as many short ones take much memory."""
 _HEADER_TOO_LARGE = "request header is too large"
 
 
@@ -24,6 +26,7 @@ class Request:
         method: Method, in capitals.
         target: Path and query as sent.
         headers: Value by lower-case name; of repeated fields the last counts.
+        fields: Every header field as sent.
         body: The body, after removal of the transfer coding.
         keep_alive: Whether the connection stays open after the answer.
         http10: Whether the client speaks HTTP/1.0.
@@ -32,6 +35,7 @@ class Request:
     method: bytes = b""
     target: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)
+    fields: list[tuple[bytes, bytes]] = field(default_factory=list)
     body: bytes = b""
     keep_alive: bool = True
     http10: bool = False
@@ -90,7 +94,7 @@ class RequestParser:
     def feed(self, data: bytes) -> list[Request]:
         """Parse the next bytes; the requests that became complete. Look at ``refused`` afterwards."""
         self._done = []
-        was_in_head = self.in_head
+        head_of = self._request if self.in_head else None
         rest = data
         while rest and self.refused is None:
             try:
@@ -109,7 +113,7 @@ class RequestParser:
                     self.refused = Refused(500, "internal error, see the server's log")
             except httptools.HttpParserError:
                 self.refused = Refused(0)
-        if self.in_head and was_in_head:
+        if self.in_head and head_of is self._request:
             self._head_size += len(data)
             self._check_head()
         done, self._done = self._done, []
@@ -132,11 +136,12 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called for each header field, and for each trailer field of a chunked body."""
-        self._head_size += len(name) + len(value)
+        self._head_size += len(name) + len(value) + _FIELD_COST
         if self._head_size > self._limits.header_size:
             self._refuse(431, _HEADER_TOO_LARGE)
         if self.in_head:
             self._request.headers[name.lower()] = value
+            self._request.fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Called when the body starts."""
@@ -150,6 +155,10 @@ class RequestParser:
         if len(length) > _MAX_LENGTH_DIGITS or int(length) > self._allowed[0]:
             self._refuse(400, self._allowed[1].format(size=length.decode("latin-1")))
         chunked = b"transfer-encoding" in request.headers
+        if chunked:
+            codings = [value for name, value in request.fields if name.lower() == b"transfer-encoding"]
+            if [coding.strip().lower() for coding in codings] != [b"chunked"]:
+                self._refuse(501, "the only transfer coding that is served is chunked")
         if chunked and self._parser.should_upgrade():
             self._refuse(400, "a request with a chunked body cannot ask for an upgrade")
         self._length = 0 if chunked else int(length)
@@ -159,7 +168,11 @@ class RequestParser:
         """Called for each chunk of a chunked body."""
         self._chunks += 1
         if self._chunks > self._limits.chunks:
-            self._refuse(400, f"request body has more than {self._limits.chunks} chunks")
+            self._refuse(
+                400,
+                f"Chunked request body exceeds maximum of {self._limits.chunks} non-empty chunks. "
+                "Send fewer or larger HTTP chunks.",
+            )
 
     def on_body(self, body: bytes) -> None:
         """Called with each piece of the body."""

@@ -41,6 +41,11 @@ class Connection(asyncio.Protocol):
         self._ending = False
         self._advancing = False
 
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is there any more to answer."""
+        return self._transport is None
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -56,13 +61,17 @@ class Connection(asyncio.Protocol):
         """Called by the loop when the connection is gone; answers still to come are dropped."""
         self._host.connections.discard(self)
         self._transport = None
+        for exchange in self._open:
+            if exchange.stream is not None:
+                exchange.stream.discard()
         self._open.clear()
         self._backlog.clear()
         self._parser.close()
 
     def eof_received(self) -> bool:
         """Called when the client sends no more; it still gets the answers it waits for."""
-        if not (self._open or self._backlog):
+        transport = self._transport
+        if not (self._open or self._backlog) or transport is None or not transport.can_write_eof():
             return False
         if not self._ending and self._open:
             self._open[-1].plain, self._open[-1].close = False, True
@@ -78,7 +87,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Called when it reads again."""
         self._full = False
-        self._advance()
+        self.advance()
 
     def data_received(self, data: bytes) -> None:
         """Called with what the client sent."""
@@ -114,7 +123,7 @@ class Connection(asyncio.Protocol):
                 answered = True
             start = stop
         if answered:
-            self._advance()
+            self.advance()
         if not start:
             return data
         return data[start:] if start < size else b""
@@ -133,7 +142,7 @@ class Connection(asyncio.Protocol):
                 self._host.remember(head, requests[0])
             self._head_since = self._host.tick
             self._backlog.extend(requests)
-            self._advance()
+            self.advance()
         if parser.refused is not None:
             self._refuse()
         elif parser.expects_continue:
@@ -157,12 +166,13 @@ class Connection(asyncio.Protocol):
         while self._backlog:
             self._begin(self._backlog.popleft())
         self._open.append(exchange)
-        self._advance()
+        self.advance()
 
     def _begin(self, request: Request) -> None:
         exchange = Exchange(self)
         exchange.head_only = request.method == b"HEAD"
         exchange.close = not request.keep_alive or self._host.stopping
+        exchange.http10 = request.http10
         exchange.keep = request.http10 and not exchange.close
         exchange.plain = not (exchange.head_only or exchange.close or exchange.keep)
         self._open.append(exchange)
@@ -193,12 +203,20 @@ class Connection(asyncio.Protocol):
         self._transport.write(exchange.reply)
         return True
 
-    def completed(self) -> None:
-        """Called by the application after it set the reply of one or more exchanges."""
-        self._advance()
+    def drop(self, reason: str) -> None:
+        """End the connection at once, and what is still to be sent on it."""
+        _LOG.warning("a connection is dropped: %s", reason)
+        for exchange in self._open:
+            if exchange.stream is not None:
+                exchange.stream.discard()
+        if self._transport is not None:
+            self._transport.abort()
 
-    def _advance(self) -> None:
-        """Write the answers that are due and start the requests there is room for."""
+    def advance(self) -> None:
+        """Write the answers that are due and start the requests there is room for.
+
+        Called by the application after it set the reply of one or more exchanges, or a stream got more.
+        """
         if self._advancing:
             return
         self._advancing = True
@@ -217,13 +235,21 @@ class Connection(asyncio.Protocol):
         opened, transport = self._open, self._transport
         pieces: list[bytes] = []
         close = False
-        while opened and opened[0].reply is not None and not close:
-            exchange = opened.popleft()
-            pieces.append(exchange.bytes_to_write() if exchange.reply else b"")
+        while opened and not close:
+            exchange = opened[0]
+            if exchange.reply is not None:
+                pieces.append(exchange.bytes_to_write() if exchange.reply else b"")
+            elif exchange.stream is None or self._full:
+                break
+            else:
+                pieces.append(exchange.stream.take())
+                if not exchange.stream.ended:
+                    break
+            opened.popleft()
             close = exchange.close
         if transport is None:
             return
-        if pieces:
+        if any(pieces):
             transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if close:
             self._finish(transport)

@@ -23,6 +23,8 @@ STATUS = {
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
     404: b"Not Found",
     405: b"Not Allowed",
     408: b"Request Timeout",
@@ -76,6 +78,31 @@ def reply(status: int, body: bytes = b"", content_type: bytes = JSON, extra: byt
         len(body),
         body,
     )
+
+
+def chunked_head(status: int, content_type: bytes, *, chunked: bool = True, close: bool = False) -> bytes:
+    """The head of a response whose body follows in chunks, or without them ends with the connection."""
+    coding = b"Transfer-Encoding: chunked\r\n" if chunked else b""
+    connection = b"Connection: close\r\n" if close else b""
+    return b"HTTP/1.1 %d %b\r\n%bContent-Type: %b\r\n%b\r\n" % (
+        status,
+        _REASONS.get(status, b"Error"),
+        connection,
+        content_type,
+        coding,
+    )
+
+
+def chunk(data: bytes) -> bytes:
+    """A piece of a body that is sent in chunks; not empty, which would end the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def chunked_reply(status: int, body: bytes, *, http10: bool) -> bytes:
+    """A JSON response in one chunk, as the generate route sends it; HTTP/1.0 knows no chunks."""
+    if http10:
+        return reply(status, body)
+    return b"%b%b0\r\n\r\n" % (chunked_head(status, JSON), chunk(body))
 
 
 def document_reply(document: Any) -> bytes:

@@ -6,10 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repobuild_serve.errors import LoadError
+from repobuild_serve.errors import LoadError, RequestError
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+_MOST_CLASSES = 1_000_000
+
+
+def check_class_count(classes: int) -> None:
+    """Refuse to sort very many classes for every request.
+
+    Raises:
+        RequestError: There are too many (V9 of the Triton contract).
+    """
+    if classes > _MOST_CLASSES:
+        raise RequestError("classification output tensor too large")
 
 
 def top_classes(array: np.ndarray[Any, Any], count: int, labels: Sequence[str]) -> list[bytes]:

@@ -10,7 +10,9 @@ from repobuild_serve.wire.access import accepts, checked, wrong_kind
 from repobuild_serve.wire.strings import pack
 
 
-def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) -> bytes:
+def pack_json(
+    data: Any, datatype: DataType, count: int, name: str, model: str, *, legacy: bool = False
+) -> bytes:
     """Pack a ``data`` array.
 
     Args:
@@ -19,6 +21,7 @@ def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) 
         count: Number of elements the shape calls for.
         name: Input name, for texts.
         model: Model name, for texts.
+        legacy: Whether too few elements are told of as 24.10 does (V7).
 
     Raises:
         RequestError: E9, E21 or E35 of the Triton contract.
@@ -32,7 +35,7 @@ def pack_json(data: Any, datatype: DataType, count: int, name: str, model: str) 
     flat = _flatten(checked(data, "data", "array"))
     if datatype.wire == "BYTES":
         return _pack_strings(flat, count, name, model)
-    _check_count(len(flat), count)
+    _check_count(len(flat), count, legacy=legacy)
     kinds = set(map(type, flat))
     if datatype.wire == "BOOL":
         if kinds - {bool}:
@@ -63,13 +66,10 @@ def _flatten(data: list[Any]) -> list[Any]:
     return flat
 
 
-def _check_count(got: int, count: int) -> None:
-    if got < count:
-        raise RequestError(
-            "Unable to parse 'data': Failed to parse 'data' field: shape does not match true shape",
-            Code.INTERNAL,
-        )
-    if got > count:
+def _check_count(got: int, count: int, *, legacy: bool) -> None:
+    if got < count and not legacy:
+        raise RequestError("Failed to parse 'data' field: shape does not match true shape", Code.INTERNAL)
+    if got != count:
         raise RequestError(
             "Unable to parse 'data': Shape does not match true shape of 'data' field", Code.INTERNAL
         )
@@ -110,7 +110,7 @@ def _pack_integers(values: list[int], datatype: DataType) -> bytes:
 
 def _pack_strings(flat: list[Any], count: int, name: str, model: str) -> bytes:
     if set(map(type, flat)) - {str}:
-        raise wrong_kind("data", "string")
+        raise wrong_kind("data", "string", "Unable to parse JSON bytes array")
     if len(flat) < count:
         raise RequestError(
             f"expected {count} string elements for inference input '{name}' for model '{model}', got "

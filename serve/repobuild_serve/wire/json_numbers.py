@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from repobuild_serve.core.ticket import Scalar
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -40,3 +42,11 @@ def string_json(element: bytes) -> bytes:
     except UnicodeDecodeError:
         text = json.dumps(element.decode("utf-8", "surrogateescape"), ensure_ascii=False)
         return text.encode("utf-8", "surrogateescape")
+
+
+def scalar_json(value: Scalar) -> bytes:
+    """A parameter or a name as JSON."""
+    if isinstance(value, str):
+        return string_json(value.encode("utf-8", "surrogateescape"))
+    # Unlike orjson, json writes NaN and infinities, and integers of any size.
+    return json.dumps(value).encode()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from repobuild_serve.config.settings import MICROSECOND
@@ -21,23 +19,19 @@ from repobuild_serve.wire.parameters import (
     unknown_region,
     wanted_outputs,
 )
-from repobuild_serve.wire.plan import ALL_AS_JSON, Asked, BinaryLayout, InferPlan, Parsed, Wanted
+from repobuild_serve.wire.plan import (
+    ALL_AS_JSON,
+    Asked,
+    BinaryLayout,
+    InferPlan,
+    Parsed,
+    Wanted,
+    element_count,
+)
 from repobuild_serve.wire.raw_request import read_raw_request
+from repobuild_serve.wire.reading import Reading, check_json_size
 
 _SOURCES = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
-
-
-@dataclass(slots=True)
-class Reading:
-    """A request being read.
-
-    Attributes:
-        arrived: ``time.monotonic_ns()`` at its arrival.
-        request_id: The client's id, as soon as the text has been parsed.
-    """
-
-    arrived: int
-    request_id: str = ""
 
 
 def read_request(
@@ -57,10 +51,9 @@ def read_request(
         RequestError: Any of E6 to E35 of the Triton contract.
     """
     if header_length == 0 or not body:
-        _check_size(len(body), size_limit)
-        return read_raw_request(plan, body, reading.arrived)
+        return read_raw_request(plan, body, reading.arrived, size_limit)
     header = body if header_length is None else body[:header_length]
-    _check_size(len(header), size_limit)
+    check_json_size(len(header), size_limit)
     document = load_json(header)
     if not isinstance(document, dict):
         raise RequestError(
@@ -69,10 +62,10 @@ def read_request(
     reading.request_id = request_id = optional(document, "id", "string", "")
     parameters = request_parameters(document)
     tail = memoryview(body)[len(header) :]
-    items, spans, used = _read_items(member(document, "inputs", "array"), plan, tail)
+    items, spans, used = _read_items(member(document, "inputs", "array"), plan, tail, legacy=reading.legacy)
     if used != len(tail):
         raise RequestError(f"unexpected additional input data for model '{plan.name}'")
-    wanted = wanted_outputs(document, plan, binary=parameters.binary_output)
+    wanted = wanted_outputs(document, plan, binary=parameters.binary_output, legacy=reading.legacy)
     if wanted is None:
         _check_json_outputs(plan)
     context = _context(document, request_id, parameters, wanted)
@@ -139,16 +132,8 @@ def read_known_layout(layout: BinaryLayout, body: bytes, header_length: int, arr
     )
 
 
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise RequestError(
-            f"Request JSON size of {size} bytes exceeds the maximum allowed value of {limit} bytes. "
-            "Use --http-max-input-size to increase the limit."
-        )
-
-
 def _read_items(
-    inputs: list[Any], plan: InferPlan, tail: memoryview
+    inputs: list[Any], plan: InferPlan, tail: memoryview, *, legacy: bool
 ) -> tuple[list[Tensor], dict[str, tuple[int, int]], int]:
     """The inputs, where the blobs of those of fixed size lie, and the bytes of ``tail`` that are used."""
     items: list[Tensor] = []
@@ -156,13 +141,13 @@ def _read_items(
     seen: set[str] = set()
     position = 0
     for entry in inputs:
+        size, region = _source(entry)
         name = member(entry, "name", "string")
         wire = member(entry, "datatype", "string")
         dims = [checked(dim, "shape", "unsigned-integer") for dim in member(entry, "shape", "array")]
         datatype = BY_WIRE_NAME.get(wire)
         if datatype is None:
             raise RequestError(f"invalid datatype for input {name}")
-        size, region = _source(entry)
         if name in seen:
             raise RequestError(f"input '{name}' already exists in request", tagged=True)
         seen.add(name)
@@ -171,7 +156,8 @@ def _read_items(
         if any(dim >= 1 << 63 for dim in dims):
             raise RequestError(f"unexpected shape for input '{name}' for model '{plan.name}'", tagged=True)
         if size is None:
-            buffer: Buffer = pack_json(entry["data"], datatype, prod(dims), name, plan.name)
+            count = element_count(name, dims, max(1, datatype.size))
+            buffer: Buffer = pack_json(entry["data"], datatype, count, name, plan.name, legacy=legacy)
             items.append(Tensor(name, datatype, tuple(dims), buffer))
             continue
         if position + size > len(tail):
@@ -187,28 +173,27 @@ def _read_items(
     return items, spans, position
 
 
-def _source(entry: dict[str, Any]) -> tuple[int | None, Any]:
+def _source(entry: Any) -> tuple[int | None, Any]:
     """The size of a binary blob or the region of shared memory; exactly one source of data is set."""
-    parameters = entry.get("parameters", {})
+    members = entry if isinstance(entry, dict) else {}
+    parameters = members.get("parameters")
     if not isinstance(parameters, dict):
-        raise RequestError(
-            "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
-        )
-    size = optional(parameters, "binary_data_size", "unsigned-integer", None)
-    region = parameters.get("shared_memory_region")
+        # Passed over, as with Triton.
+        parameters = {}
     given = [
-        label
-        for label, present in (
-            ("'data'", "data" in entry),
-            ("'binary_data_size'", size is not None),
-            ("'shared_memory_region'", region is not None),
+        f"'{key}'"
+        for key, holder in (
+            ("data", members),
+            ("binary_data_size", parameters),
+            ("shared_memory_region", parameters),
         )
-        if present
+        if key in holder
     ]
     if len(given) != 1:
         what = "no field is set" if not given else "set " + " ".join(given)
         raise RequestError(f"Input must set only one of the following fields: {_SOURCES}. But {what}")
-    return size, region
+    size = optional(parameters, "binary_data_size", "unsigned-integer", None)
+    return size, parameters.get("shared_memory_region")
 
 
 def _check_json_outputs(plan: InferPlan) -> None:

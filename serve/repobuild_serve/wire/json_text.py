@@ -6,6 +6,7 @@ NaN and Infinity literals are accepted, as Triton accepts them.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -17,6 +18,13 @@ _STEP = 1 << 16
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _RAPIDJSON = re.compile(r"Parse error at offset (\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A JSON object with every member it has, also those of one name."""
+
+    pairs: list[tuple[str, Any]]
 
 
 def load_json(body: bytes) -> Any:
@@ -33,6 +41,19 @@ def load_json(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         return _load_lenient(body)
+
+
+def load_pairs(body: bytes) -> list[tuple[str, Any]]:
+    """The members of a JSON object, also those of one name; objects within it are ``Pairs``.
+
+    Args:
+        body: A text that ``load_json`` takes for an object.
+    """
+    import json
+
+    document = json.loads(body.decode("utf-8", "surrogateescape"), object_pairs_hook=Pairs)
+    assert isinstance(document, Pairs)
+    return document.pairs
 
 
 def deeper_than(body: bytes, limit: int) -> bool:

@@ -12,13 +12,14 @@ from repobuild_serve.wire.access import accepts, checked, wrong_kind
 from repobuild_serve.wire.json_data import as_double
 from repobuild_serve.wire.plan import InferPlan, Wanted
 
-_MAX_CLASSES = 1_000_000
 _UNSIGNED = "unsigned-integer"
 _KNOWN = {
     "binary_data_output": ("binary_output", "boolean"),
     "timeout": ("timeout_us", _UNSIGNED),
     "priority": ("priority", _UNSIGNED),
 }
+UNORDERED = frozenset({"BYTES", "FP16", "BF16", "BOOL"})
+"""Types whose values cannot be classified."""
 _FLAGS = {"sequence_start": SEQUENCE_START, "sequence_end": SEQUENCE_END}
 
 
@@ -72,24 +73,36 @@ def request_parameters(document: dict[str, Any]) -> RequestParameters:
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
                 "specified."
             )
-        elif isinstance(value, str | int | float):
-            # An integer beyond 64 bits counts as a number (Triton contract, parameters).
-            wide = type(value) is int and not -(1 << 63) <= value < 1 << 63
-            own[key] = as_double(value) if wide else value
         else:
-            raise RequestError(
-                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
-            )
+            own[key] = own_parameter(key, value)
     return RequestParameters(flags=flags, own=own, **known)
 
 
-def wanted_outputs(document: dict[str, Any], plan: InferPlan, *, binary: bool) -> tuple[Wanted, ...] | None:
+def own_parameter(key: str, value: Any) -> Scalar:
+    """The value of a parameter that is meant for the model.
+
+    Raises:
+        RequestError: It is of no kind that a parameter can have (E29 of the Triton contract).
+    """
+    if not isinstance(value, str | int | float):
+        raise RequestError(
+            f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        )
+    # An integer beyond 64 bits counts as a number (Triton contract, parameters).
+    wide = type(value) is int and not -(1 << 63) <= value < 1 << 63
+    return as_double(value) if wide else value
+
+
+def wanted_outputs(
+    document: dict[str, Any], plan: InferPlan, *, binary: bool, legacy: bool = False
+) -> tuple[Wanted, ...] | None:
     """Read ``outputs`` of a request.
 
     Args:
         document: The request.
         plan: Its model.
         binary: Whether outputs that are not named are sent as binary.
+        legacy: Whether an output may be named twice (V4); the first time counts.
 
     Returns:
         The outputs to send, in the model's order; None for all as JSON.
@@ -110,9 +123,9 @@ def wanted_outputs(document: dict[str, Any], plan: InferPlan, *, binary: bool) -
         index = plan.outputs_by_name.get(name)
         if index is None:
             raise RequestError(f"unexpected inference output '{name}' for model '{plan.name}'")
-        if index in wanted:
+        if index in wanted and not legacy:
             raise RequestError(f"output '{name}' already exists in request")
-        wanted[index] = _wanted(index, item.get("parameters"), plan)
+        wanted.setdefault(index, _wanted(index, item.get("parameters"), plan))
     if all(not (item.binary or item.classes) for item in wanted.values()) and len(wanted) == len(
         plan.outputs_by_name
     ):
@@ -122,12 +135,9 @@ def wanted_outputs(document: dict[str, Any], plan: InferPlan, *, binary: bool) -
 
 def _wanted(index: int, parameters: Any, plan: InferPlan) -> Wanted:
     output = plan.settings.outputs[index]
-    if parameters is None:
-        parameters = {}
     if not isinstance(parameters, dict):
-        raise RequestError(
-            "failed to get request params.: attempt to get members for non-object", Code.INTERNAL
-        )
+        # Passed over, as with Triton.
+        parameters = {}
     binary = checked(parameters.get("binary_data", False), "binary_data", "boolean")
     classes = parameters.get("classification", 0)
     if not accepts(classes, "unsigned-integer"):
@@ -138,11 +148,11 @@ def _wanted(index: int, parameters: Any, plan: InferPlan) -> Wanted:
         if classes:
             raise RequestError("Output can't set both 'shared_memory_region' and 'classification'")
         raise unknown_region(parameters["shared_memory_region"])
-    if classes and output.datatype.wire in {"BYTES", "FP16", "BF16", "BOOL"}:
+    if classes and output.datatype.wire in UNORDERED:
         raise no_classes(output.datatype.wire)
     if not binary and not classes and output.datatype.wire in {"FP16", "BF16"}:
         raise json_output_refused(output.datatype.wire)
-    return Wanted(index, binary, min(classes, _MAX_CLASSES))
+    return Wanted(index, binary, classes)
 
 
 def unknown_region(name: Any) -> RequestError:

@@ -24,6 +24,35 @@ _BATCH_NOTE = (
 )
 
 
+_MOST = (1 << 63) - 1
+_MOST_LISTED = 64
+
+
+def element_count(name: str, dims: Sequence[int], size: int = 1) -> int:
+    """The number of elements of a shape.
+
+    Args:
+        name: Input name, for the text.
+        dims: The shape as a client states it, non-negative.
+        size: Bytes of an element.
+
+    Raises:
+        RequestError: They would be more bytes than any memory has. The product is then not worked out, which
+            takes long for many large dims.
+    """
+    if 0 in dims:
+        return 0
+    count = 1
+    for dim in dims:
+        count *= dim
+        if count * size > _MOST:
+            raise RequestError(
+                f"invalid shape for input '{name}': shape {_listed(dims)} causes total element count to "
+                f"exceed maximum size of {_MOST}"
+            )
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A shape that was found valid for an input.
@@ -183,6 +212,7 @@ class InferPlan:
                 f"Expected {count * config.datatype.size}, got 0",
                 tagged=True,
             )
+        element_count(config.name, dims, max(1, config.datatype.size))
         shape = Shape(
             rows=rows,
             dims=inner,
@@ -224,4 +254,5 @@ def _most_values(settings: ModelSettings) -> int | None:
 
 
 def _listed(dims: Sequence[int]) -> str:
-    return "[" + ",".join(map(str, dims)) + "]"
+    shown = ",".join(map(str, dims[:_MOST_LISTED]))
+    return f"[{shown}{',...' if len(dims) > _MOST_LISTED else ''}]"

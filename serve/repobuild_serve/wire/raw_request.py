@@ -10,17 +10,23 @@ from repobuild_serve.wire.plan import Asked, InferPlan, Parsed
 from repobuild_serve.wire.strings import pack
 
 
-def read_raw_request(plan: InferPlan, body: bytes, arrived: int) -> Parsed:
+def read_raw_request(plan: InferPlan, body: bytes, arrived: int, size_limit: int) -> Parsed:
     """Read a body that is the only input's tensor; its shape follows from the config and the size.
 
     Args:
         plan: The model it is for.
         body: The tensor; for BYTES the one element, without a length word.
         arrived: ``time.monotonic_ns()`` at arrival.
+        size_limit: Largest body in bytes.
 
     Raises:
         RequestError: The model has several inputs, or the size does not fit.
     """
+    if len(body) > size_limit:
+        raise RequestError(
+            f"Raw input has a byte_size ({len(body)} bytes) that exceeds the maximum allowed value of "
+            f"{size_limit} bytes. Use --http-max-input-size to increase the limit."
+        )
     if len(plan.inputs) != 1:
         raise RequestError(
             f"Raw request must only have 1 input (found 1) to be deduced but got {len(plan.inputs)} "

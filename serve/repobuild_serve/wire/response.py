@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import orjson
 
 from repobuild_serve.core.ticket import Answer, OutputTensor
-from repobuild_serve.wire.classification import top_classes
+from repobuild_serve.wire.classification import check_class_count, top_classes
 from repobuild_serve.wire.json_numbers import number_rows, string_json
 from repobuild_serve.wire.plan import InferPlan, Wanted
 from repobuild_serve.wire.strings import pack, unpack_strings
@@ -125,6 +125,7 @@ class BatchResponses:
     def _classes(self, item: Wanted, start: int, stop: int) -> list[bytes]:
         array = self._outputs[item.index].array
         assert array is not None
+        check_class_count(array.shape[1])
         return top_classes(array[start:stop], item.classes, self._plan.labels[item.index])
 
     def _column(self, index: int) -> list[bytes]:

@@ -6,18 +6,19 @@ it is, whatever the config says of types and shapes (Triton contract, validation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import orjson
 
 from repobuild_serve.core.ticket import Response, Tensor
-from repobuild_serve.wire.classification import top_classes
-from repobuild_serve.wire.json_numbers import number_rows, string_json
-from repobuild_serve.wire.parameters import json_output_refused, no_classes
+from repobuild_serve.datatypes import BY_WIRE_NAME
+from repobuild_serve.errors import Code, RequestError
+from repobuild_serve.wire.classification import check_class_count, top_classes
+from repobuild_serve.wire.json_numbers import number_rows, scalar_json, string_json
+from repobuild_serve.wire.parameters import UNORDERED, json_output_refused, no_classes
 from repobuild_serve.wire.plan import Asked, InferPlan, Wanted
 from repobuild_serve.wire.response import item_head, with_id
-from repobuild_serve.wire.strings import pack, unpack_strings
+from repobuild_serve.wire.strings import count_strings, pack, unpack_strings
 
 
 def single_response(plan: InferPlan, asked: Asked, response: Response) -> tuple[bytes, list[bytes]]:
@@ -47,49 +48,65 @@ def single_response(plan: InferPlan, asked: Asked, response: Response) -> tuple[
         items.append(_item(plan, tensor, how, blobs))
     head = b'{"model_name":%b,"model_version":"%d",' % (orjson.dumps(plan.name), plan.version)
     if response.parameters:
-        head += b'"parameters":%b,' % orjson.dumps(dict(response.parameters))
+        head += b'"parameters":{%b},' % b",".join(
+            scalar_json(name) + b":" + scalar_json(value) for name, value in response.parameters.items()
+        )
     text = head + b'"outputs":[' + b",".join(items) + b"]}"
     return (with_id(asked.request_id, text) if asked.request_id else text), blobs
 
 
 def _item(plan: InferPlan, tensor: Tensor, how: Wanted, blobs: list[bytes]) -> bytes:
-    shape: Sequence[int] = tensor.shape
-    wire = tensor.datatype.wire
     if how.classes:
         texts, shape = _classes(plan, tensor, how)
-        wire, data = "BYTES", pack(texts)
-    else:
-        data = bytes(tensor.data)
-    head = item_head(tensor.name, wire, shape)
+        tensor = Tensor(tensor.name, BY_WIRE_NAME["BYTES"], shape, pack(texts))
+    head = item_head(tensor.name, tensor.datatype.wire, tensor.shape)
     if how.binary:
+        data = bytes(tensor.data)
         blobs.append(data)
         return head + b',"parameters":{"binary_data_size":%d}}' % len(data)
-    return head + b',"data":[' + json_elements(tensor.datatype.numpy, wire, data) + b"]}"
+    return head + b',"data":[' + json_elements(tensor) + b"]}"
 
 
-def json_elements(numpy_type: str, wire: str, data: bytes) -> bytes:
-    """Packed elements as JSON, joined by commas.
+def json_elements(tensor: Tensor) -> bytes:
+    """The elements of a tensor as JSON, joined by commas.
 
     Raises:
-        RequestError: JSON cannot carry the type (E35 of the Triton contract).
+        RequestError: JSON cannot carry the type (E35 of the Triton contract), or the data do not fit the
+            shape.
     """
     import numpy as np
 
-    if wire == "BYTES":
-        return b",".join(map(string_json, unpack_strings(data)))
+    wire, count = tensor.datatype.wire, prod(tensor.shape)
     if wire in {"FP16", "BF16"}:
         raise json_output_refused(wire)
-    array = np.frombuffer(data, dtype=numpy_type)
+    data = bytes(tensor.data)
+    if wire == "BYTES":
+        found, left, announced = count_strings(data)
+        if found != count or left or announced > 0:
+            raise _misfit(tensor)
+        return b",".join(map(string_json, unpack_strings(data)))
+    if len(data) != count * tensor.datatype.size:
+        raise _misfit(tensor)
+    array = np.frombuffer(data, dtype=tensor.datatype.numpy)
     return number_rows(array.reshape(1, array.size))[0]
+
+
+def _misfit(tensor: Tensor) -> RequestError:
+    return RequestError(
+        f"output tensor shape does not match size of output for '{tensor.name}'", Code.INTERNAL
+    )
 
 
 def _classes(plan: InferPlan, tensor: Tensor, how: Wanted) -> tuple[list[bytes], tuple[int, ...]]:
     import numpy as np
 
-    if not tensor.datatype.numpy or tensor.datatype.wire in {"BYTES", "BOOL", "FP16"}:
+    if tensor.datatype.wire in UNORDERED:
         raise no_classes(tensor.datatype.wire)
+    if len(tensor.data) != prod(tensor.shape) * tensor.datatype.size:
+        raise _misfit(tensor)
     array = np.frombuffer(tensor.data, dtype=tensor.datatype.numpy)
     lead = tensor.shape[:1] if plan.settings.batched else ()
     width = prod(tensor.shape[len(lead) :])
+    check_class_count(width)
     texts = top_classes(array.reshape(prod(lead), width), how.classes, plan.labels[how.index])
     return texts, (*lead, min(how.classes, width))
