@@ -10,16 +10,17 @@ _WINDOW = {b"gzip": 31, b"deflate": 15}
 _LEVEL = 1
 
 
-def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
-    """The body as it was before compression; corrupt data counts as an empty body.
+def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False) -> bytes:
+    """The body as it was before compression.
 
     Args:
         body: As received.
         encoding: Value of ``Content-Encoding``.
         limit: Largest decompressed size in bytes; no more than that is ever produced.
+        legacy: Whether corrupt data counts as an empty body, as with Triton, in place of an error.
 
     Raises:
-        RequestError: The encoding is unknown or the result too large.
+        RequestError: The encoding is unknown, the data corrupt or cut off, or the result too large.
     """
     coding = encoding.strip().lower()
     if coding in {b"", b"identity"}:
@@ -31,13 +32,20 @@ def decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
         result = inflater.decompress(body, limit + 1)
         complete = inflater.eof or not inflater.unconsumed_tail
     except zlib.error:
-        return b""
+        return _corrupt(coding, legacy=legacy)
     if len(result) > limit:
         raise RequestError(
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
-    return result if complete and inflater.eof else b""
+    return result if complete and inflater.eof else _corrupt(coding, legacy=legacy)
+
+
+def _corrupt(coding: bytes, *, legacy: bool) -> bytes:
+    # An empty body is a request with an empty tensor for a model with variable dims, which would be served.
+    if legacy:
+        return b""
+    raise RequestError(f"request body is not complete {coding.decode('ascii')} data", plain=True)
 
 
 def chosen_encoding(accept: bytes) -> bytes:

@@ -92,7 +92,8 @@ class InferService:
         """Start an inference with all that headers may ask for; the answer if it is an error."""
         headers = request.headers
         try:
-            body = decompress(request.body, headers.get(b"content-encoding", b""), self._limits.input_size)
+            coding = headers.get(b"content-encoding", b"")
+            body = decompress(request.body, coding, self._limits.input_size, legacy=self._legacy)
             length = header_length(headers, len(body), legacy=self._legacy)
         except RequestError as exc:
             extra = b"Accept-Encoding: gzip, deflate\r\n" if exc.code is Code.UNSUPPORTED else b""
