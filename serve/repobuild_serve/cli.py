@@ -61,7 +61,48 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command(name="repobuild_serve", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("repository", type=click.Path(path_type=Path))
+@click.argument("repository", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--model-repository",
+    "more_repositories",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A model repository, as REPOSITORY; may be repeated.",
+)
+@click.option(
+    "--model-control-mode",
+    type=click.Choice(["none", "poll", "explicit"], case_sensitive=False),
+    default="none",
+    show_default=True,
+    help="When models come and go: at the start only, as the repository changes, or on request.",
+)
+@click.option(
+    "--repository-poll-secs",
+    type=click.FloatRange(min=0, min_open=True),
+    default=15,
+    show_default=True,
+    help="Time between two looks at the repository in poll mode.",
+)
+@click.option(
+    "--load-model",
+    multiple=True,
+    help="Model to load at the start in explicit mode; may be repeated, or be '*' for all.",
+)
+@click.option(
+    "--model-config-name",
+    default="",
+    help="Prefer configs/NAME.pbtxt in a model folder to its config.pbtxt.",
+)
+@click.option(
+    "--model-load-retry-count",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How often to try again at once when a model fails to load.",
+)
+@click.option(
+    "--model-namespacing", type=click.BOOL, default=False, help="Only false: namespaces are not supported."
+)
 @click.option("--http-address", default="127.0.0.1", show_default=True, help="Address of the HTTP port.")
 @click.option(
     "--http-port", type=_PORT, default=8000, show_default=True, help="HTTP port; 0 takes a free one."
@@ -189,11 +230,12 @@ _PORT = click.IntRange(0, 65535)
 )
 @click.option("--log-verbose", type=click.IntRange(min=0), default=0, help="1 logs more.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
-def command(repository: Path, **given: Any) -> int:
+def command(**given: Any) -> int:
     """Serve a Triton model repository over the KServe v2 / Triton HTTP protocol."""
     from repobuild_serve.errors import StartError
     from repobuild_serve.logs import LogControl, LogSettings
 
+    _check_usage(given)
     debug = given.pop("debug")
     logs = LogControl(
         LogSettings(
@@ -208,7 +250,7 @@ def command(repository: Path, **given: Any) -> int:
     try:
         from repobuild_serve.server import serve
 
-        return serve(_options(repository, given, logs))
+        return serve(_options(given, logs))
     except StartError as exc:
         if debug:
             logging.getLogger(__name__).exception("the server did not start")
@@ -229,8 +271,27 @@ def command(repository: Path, **given: Any) -> int:
         return 70
 
 
-def _options(repository: Path, given: dict[str, Any], logs: LogControl) -> Any:
+def _check_usage(given: dict[str, Any]) -> None:
+    """Check what click cannot: options that go together, or do not.
+
+    Raises:
+        click.UsageError: They are not as they must be.
+    """
+    if given["repository"] is None and not given["more_repositories"]:
+        raise click.UsageError("Missing argument 'REPOSITORY'.")
+    if given["load_model"] and given["model_control_mode"].lower() != "explicit":
+        raise click.UsageError("--load-model requires --model-control-mode=explicit.")
+    if "*" in given["load_model"] and len(given["load_model"]) > 1:
+        raise click.UsageError("--load-model=* must be the only --load-model.")
+    if given["model_namespacing"]:
+        raise click.UsageError("--model-namespacing is not supported: a model name must be unique.")
+    if set(given["model_config_name"]) & {"/", "\0"}:
+        raise click.UsageError("--model-config-name must be a name, not a path.")
+
+
+def _options(given: dict[str, Any], logs: LogControl) -> Any:
     from repobuild_serve.http.limits import Limits
+    from repobuild_serve.lifecycle import Mode
     from repobuild_serve.profile import PROFILES
     from repobuild_serve.server import Options
 
@@ -248,10 +309,21 @@ def _options(repository: Path, given: dict[str, Any], logs: LogControl) -> Any:
         "idle_seconds": given.pop("http_idle_timeout_secs"),
     }
     profile = PROFILES[given.pop("compat")]
+    repositories: list[Path] = [*given.pop("more_repositories")]
+    repository: Path | None = given.pop("repository")
+    if repository is not None:
+        repositories.insert(0, repository)
+    given.pop("model_namespacing")
     return Options(
-        repository=repository,
+        repository=repositories[0],
         profile=profile,
         front=_front(given, logs, legacy=profile.legacy),
+        more_repositories=tuple(repositories[1:]),
+        mode=Mode(given.pop("model_control_mode").lower()),
+        poll_seconds=given.pop("repository_poll_secs"),
+        startup_models=tuple(dict.fromkeys(given.pop("load_model"))),
+        config_name=given.pop("model_config_name"),
+        load_retries=given.pop("model_load_retry_count"),
         limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         exit_timeout=given.pop("exit_timeout_secs"),
         auto_complete=not given.pop("disable_auto_complete_config"),

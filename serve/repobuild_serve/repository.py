@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from repobuild_serve.backends.model_backend import ModelBackend
 from repobuild_serve.backends.table import FILENAMES, backend_named
 from repobuild_serve.config.complete import complete_config
-from repobuild_serve.config.parse import parse_config
+from repobuild_serve.config.parse import config_path, parse_config
 from repobuild_serve.config.support import refuse_unserved
 from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
 from repobuild_serve.errors import ConfigError, LoadError, StartError
@@ -39,6 +40,30 @@ class ModelFolder:
     problem: LoadError | None = None
 
 
+def find_model(repositories: Sequence[Path], name: str) -> Path:
+    """The folder of a model.
+
+    Raises:
+        ConfigError: No repository has it, or more than one.
+    """
+    found = [path for repository in repositories if (path := repository / name).exists()]
+    if not found:
+        raise ConfigError("model not found in any model repository.")
+    if len(found) > 1:
+        raise ConfigError("not unique across all model repositories")
+    return found[0]
+
+
+def model_names(repository: Path) -> list[str]:
+    """The names of the folders that are models.
+
+    Raises:
+        OSError: The repository cannot be read.
+    """
+    with os.scandir(repository) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
 def model_folders(repository: Path) -> list[Path]:
     """The folders of a repository that are models, by name.
 
@@ -54,10 +79,7 @@ def model_folders(repository: Path) -> list[Path]:
             exit_code=3,
         )
     try:
-        with os.scandir(repository) as entries:
-            found = [
-                Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-            ]
+        names = model_names(repository)
     except PermissionError as exc:
         raise StartError(
             "repository-unreadable",
@@ -66,21 +88,27 @@ def model_folders(repository: Path) -> list[Path]:
             hint="run the server as a user who may read the folder",
             exit_code=7,
         ) from exc
-    return sorted(found)
+    return [repository / name for name in names]
 
 
-def read_model(path: Path, *, auto_complete: bool) -> ModelFolder:
+def read_model(
+    path: Path, *, auto_complete: bool, name: str = "", config: Any = None, config_name: str = ""
+) -> ModelFolder:
     """Read, check and complete the config of one model folder.
 
     Args:
         path: The model folder.
         auto_complete: Whether a missing or partial config is filled from the model.
+        name: Model name if it is not the folder's.
+        config: ModelConfig message to take in place of the one on disk; it is changed.
+        config_name: Take ``configs/<config_name>.pbtxt`` where there is one.
 
     Raises:
         ConfigError: The folder is no usable model ("poll" failure).
     """
-    name = path.name
-    config = parse_config(path / "config.pbtxt")
+    name = name or path.name
+    if config is None:
+        config = parse_config(config_path(path, config_name))
     validate_identity(config, name)
     config.name = name
     versions = _version_folders(path)
@@ -128,13 +156,14 @@ def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
 def _version_folders(path: Path) -> dict[int, str]:
     try:
         with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir() and _is_version(entry.name))
+            names = sorted(entry.name for entry in entries if entry.is_dir() and is_version_name(entry.name))
     except OSError as exc:
         raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc
     return {int(name): name for name in names}
 
 
-def _is_version(name: str) -> bool:
+def is_version_name(name: str) -> bool:
+    """Whether a folder of that name in a model folder is a version."""
     return name.isascii() and name.isdigit() and len(name) <= 18
 
 

@@ -11,12 +11,13 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from repobuild_serve import __version__
 from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import StartError
@@ -29,9 +30,10 @@ from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
-from repobuild_serve.lifecycle import Models
+from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models
 from repobuild_serve.metrics import MetricsRoutes
 from repobuild_serve.profile import CURRENT, Profile
+from repobuild_serve.repository import model_folders
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_STEP = 0.01
@@ -39,6 +41,7 @@ _OTHER_FILES = 1024
 _COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
 _TLS_GOODBYE_SECONDS = 2
+_SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Options:
 
     Attributes:
         repository: The model repository.
+        more_repositories: Further ones.
         http_address: Address of the HTTP port.
         http_port: HTTP port; 0 takes a free one.
         grpc_port: Accepted; nothing listens there in this release.
@@ -58,7 +62,12 @@ class Options:
         strict_readiness: Whether one failed model makes the server not ready.
         exit_on_error: Whether one failed model ends the start.
         auto_complete: Whether missing parts of a config are taken from the model.
-        load_threads: Models loaded at a time.
+        mode: When models come and go.
+        poll_seconds: Time between two looks at the repository in poll mode.
+        startup_models: Models loaded at the start in explicit mode; ``*`` alone stands for all.
+        config_name: Config to prefer in the ``configs`` folder of models; empty for none.
+        load_threads: Versions loaded at a time.
+        load_retries: How often a load that failed is tried again at once.
         port_file: Where to write the ports once they listen.
         stop_with_stdin: Whether the end of standard input stops the server, as SIGTERM does.
         limits: Bounds of the front end.
@@ -68,6 +77,7 @@ class Options:
     """
 
     repository: Path
+    more_repositories: tuple[Path, ...] = ()
     http_address: str = "127.0.0.1"
     http_port: int = 8000
     grpc_port: int = 8001
@@ -79,7 +89,12 @@ class Options:
     strict_readiness: bool = True
     exit_on_error: bool = True
     auto_complete: bool = True
+    mode: Mode = Mode.NONE
+    poll_seconds: float = 15
+    startup_models: tuple[str, ...] = ()
+    config_name: str = ""
     load_threads: int = 4
+    load_retries: int = 0
     port_file: Path | None = None
     stop_with_stdin: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -111,6 +126,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._announced: Path | None = None
         self._stop = asyncio.Event()
+        self._models.watch(self._swapped)
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT, or the end of standard input if that was asked for.
@@ -130,32 +146,82 @@ class Server:
         services = Services(
             loop, InternalCalls(loop, self._router), self._models, options.profile, options.backend_options
         )
-        problems = await loop.run_in_executor(None, self._load, services)
-        if problems and options.exit_on_error:
-            raise StartError(
-                "models-not-loaded",
-                "failed to load all models",
-                evidence=tuple(problems),
-                hint="mend the models named above, or start with --exit-on-error=false to serve the others",
-                exit_code=3,
-            )
-        if self._stop.is_set():
-            return 0
-        self._models.start(loop, self._router)
-        # What is loaded stays, and requests leave no cycles: the collector need not walk either all the time.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_COLLECTOR)
+        control = Control(self._control_options(), self._models, services, self._router)
         try:
+            await loop.run_in_executor(None, self._check_repositories)
+            problems = await self._load(control)
+            if problems is None:
+                return await self._end(control, loop.time() + options.exit_timeout)
+            if problems and options.exit_on_error:
+                raise StartError(
+                    "models-not-loaded",
+                    "failed to load all models",
+                    evidence=tuple(problems),
+                    hint="mend the models named above, or start with --exit-on-error=false to serve the "
+                    "others",
+                    exit_code=3,
+                )
+            # What is loaded stays, and requests leave no cycles: the collector need not walk either all the
+            # time.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*_COLLECTOR)
             await self._open_ports()
-            sweeper = loop.create_task(self._sweep())
+            tasks = [loop.create_task(self._sweep())]
+            if options.mode is Mode.POLL:
+                tasks.append(loop.create_task(self._poll(control)))
             await self._stop.wait()
-            sweeper.cancel()
-            return await self._drain()
+            for task in tasks:
+                task.cancel()
+            return await self._drain(control)
         finally:
             self._models.close()
+            control.close()
             if self._announced is not None:
                 self._announced.unlink(missing_ok=True)
+
+    def _control_options(self) -> ControlOptions:
+        options = self._options
+        return ControlOptions(
+            (options.repository, *options.more_repositories),
+            options.mode,
+            auto_complete=options.auto_complete,
+            config_name=options.config_name,
+            threads=options.load_threads,
+            retries=options.load_retries,
+            startup=options.startup_models,
+            settle_seconds=min(_SETTLE_SECONDS, options.poll_seconds / 2),
+        )
+
+    def _check_repositories(self) -> None:
+        for repository in (self._options.repository, *self._options.more_repositories):
+            model_folders(repository)
+
+    async def _load(self, control: Control) -> list[str] | None:
+        """Load what is to be there from the start.
+
+        Returns:
+            One line per model that is not READY; None if the server was told to stop meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        loading = loop.create_task(control.load_startup())
+        stopping = loop.create_task(self._stop.wait())
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            stopping.cancel()
+            return loading.result()
+        _LOG.info("stopping: models that are being loaded are waited for, others not begun")
+        loading.cancel()
+        await asyncio.wait((loading,))
+        return None
+
+    async def _poll(self, control: Control) -> None:
+        while True:
+            await asyncio.sleep(self._options.poll_seconds)
+            try:
+                await control.poll()
+            except Exception:  # noqa: BLE001 - a bug in one look at the repository must not end the watch
+                _LOG.exception("the model repository could not be polled")
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -183,15 +249,6 @@ class Server:
             wanted = min(wanted, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-    def _load(self, services: Services) -> list[str]:
-        options = self._options
-        return self._models.load_all(
-            options.repository,
-            services,
-            auto_complete=options.auto_complete,
-            threads=options.load_threads,
-        )
 
     async def _open_ports(self) -> None:
         options = self._options
@@ -260,8 +317,14 @@ class Server:
             for host in self._hosts:
                 host.sweep()
 
-    async def _drain(self) -> int:
-        """Stop accepting, let what is in flight finish, and say whether it did in time."""
+    def _swapped(self, gone: Sequence[ModelVersion]) -> None:
+        """Drop what was remembered of versions that serve no longer, and of headers that led to them."""
+        self._infer.forget(gone)
+        for host in self._hosts:
+            host.forget()
+
+    async def _drain(self, control: Control) -> int:
+        """Stop accepting, let what is in flight finish, unload, and say whether it was done in time."""
         loop = asyncio.get_running_loop()
         _LOG.info("stopping: requests in flight are finished, new ones refused")
         self._routes.exiting()
@@ -272,11 +335,24 @@ class Server:
         until = loop.time() + self._options.exit_timeout
         while self._models.busy() or any(host.connections for host in self._hosts):
             if loop.time() >= until:
-                _LOG.error("Exit timeout expired. Exiting immediately.")
-                return 1
+                return _expired()
             await asyncio.sleep(_DRAIN_STEP)
+        return await self._end(control, until)
+
+    async def _end(self, control: Control, until: float) -> int:
+        """Unload everything."""
+        try:
+            async with asyncio.timeout_at(until):
+                await control.end()
+        except TimeoutError:
+            return _expired()
         _LOG.info("stopped")
         return 0
+
+
+def _expired() -> int:
+    _LOG.error("Exit timeout expired. Exiting immediately.")
+    return 1
 
 
 def serve(options: Options) -> int:

@@ -44,6 +44,8 @@ import time
 
 import numpy as np
 
+counted = {}
+
 
 class Instance:
     def __init__(self, settings):
@@ -79,8 +81,16 @@ class Backend:
         pass
 
     def open(self, settings, path, instance_name):
-        if path.read_text() == "broken":
+        text = path.read_text()
+        if text == "broken":
             raise RuntimeError("the file is broken")
+        if text in ("slow", "hang"):
+            print("opening", flush=True)
+            time.sleep(1 if text == "slow" else 1000)
+        if text == "flaky":
+            counted[settings.name] = counted.get(settings.name, 0) + 1
+            if counted[settings.name] < 3:
+                raise RuntimeError("not this time")
         return Instance(settings)
 '''
 

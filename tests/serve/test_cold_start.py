@@ -6,7 +6,7 @@ import sys
 
 CODE = """
 import asyncio, sys
-import repobuild_serve.lifecycle as lifecycle
+import repobuild_serve.lifecycle.control as control
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
@@ -14,14 +14,17 @@ from repobuild_serve.profile import CURRENT
 from pathlib import Path
 seen = []
 natives = ("numpy", "onnxruntime", "google.protobuf.text_format")
-original = lifecycle._load_model
-def watched(path, services, **options):
+original = control.read_source
+def watched(*arguments):
     seen.append(sorted(name for name in natives if name in sys.modules))
-    return original(path, services, **options)
-lifecycle._load_model = watched
-models, loop = lifecycle.Models(), asyncio.new_event_loop()
-services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
-problems = models.load_all(Path(sys.argv[1]), services, auto_complete=True, threads=4)
+    return original(*arguments)
+control.read_source = watched
+async def main():
+    models, loop = control.Models(), asyncio.get_running_loop()
+    services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
+    options = control.ControlOptions((Path(sys.argv[1]),))
+    return await control.Control(options, models, services, Router()).load_startup()
+problems = asyncio.run(main())
 print(problems, seen)
 """
 

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from repobuild_serve.core.router import Router
 from repobuild_serve.errors import ConfigError
-from repobuild_serve.lifecycle import Models
+from repobuild_serve.lifecycle import Control, ControlOptions, Models
 from repobuild_serve.repository import read_model
 
 IO = (
@@ -25,15 +26,16 @@ def load(repository, services):
 
     def run(**options):
         models = Models()
-        problems = models.load_all(
-            repository.path, services(models), **{"auto_complete": True, "threads": 1, **options}
-        )
-        loaded.append(models)
+        given = services(models)
+        options = ControlOptions((repository.path,), **{"threads": 1, **options})
+        control = Control(options, models, given, Router())
+        problems = given.loop.run_until_complete(control.load_startup())
+        loaded.append((given.loop, control))
         return models, problems
 
     yield run
-    for models in loaded:
-        models.close()
+    for loop, control in loaded:
+        loop.run_until_complete(control.end())
 
 
 def refused(repository, text, name="m"):
@@ -283,7 +285,7 @@ def test_versions_by_policy(repository, load, policy, expected):
     (repository.path / "m" / "notes").mkdir()
     models, problems = load()
     assert problems == []
-    assert sorted(models.tracked["m"].versions) == expected
+    assert [version.version for version in models.versions("m")] == expected
     assert models.find("m", "").version == expected[-1]
 
 
@@ -293,16 +295,20 @@ def test_leading_zeros_and_version_zero(repository, load):
     repository.identity("m", version=0, extra="version_policy { all { } }")
     models, problems = load()
     assert problems == []
-    assert sorted(models.tracked["m"].versions) == [0, 7]
+    assert [version.version for version in models.versions("m")] == [0, 7]
 
 
 def test_one_version_that_fails_keeps_the_others_from_serving(repository, load):
     repository.identity("m", extra="version_policy { all { } }")
     repository.identity("m", version=2, extra="version_policy { all { } }")
     (repository.path / "m" / "2" / "model.onnx").write_bytes(b"broken")
-    models, _ = load()
-    assert models.tracked["m"].versions == {}
-    assert set(models.tracked["m"].failed) == {1, 2}
+    models, problems = load()
+    assert models.versions("m") == []
+    assert len(problems) == 1
+    assert problems[0].startswith("m, version 2: ")
+    records = models.tracked["m"].records
+    assert [records[number].version for number in (1, 2)] == [None, None]
+    assert not models.all_ready()
 
 
 def test_a_model_without_config_is_completed(repository, load):

@@ -101,8 +101,7 @@ def test_the_index(server):
     response = server.ask("POST", "/v2/repository/index", {"ready": 1})
     assert (response.status, response.error) == (400, "Invalid value for 'ready': expected a boolean")
     assert server.ask("GET", "/v2/repository/index").status == 405
-    named = server.ask("POST", "/v2/repository/mine/index")
-    assert (named.status, named.error) == (501, "'repository_name' specification is not supported")
+    assert server.ask("POST", "/v2/repository/mine/index").json == items
 
 
 def test_models_cannot_be_loaded_or_unloaded(server):

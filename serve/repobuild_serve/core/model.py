@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
 from repobuild_serve.wire.plan import InferPlan
+
+if TYPE_CHECKING:
+    from repobuild_serve.scheduling.workers import Worker
 
 
 class Runner(Protocol):
@@ -43,6 +46,23 @@ class Runner(Protocol):
         """Stop: answer what still waits with an error, and release everything. Does not wait."""
         ...
 
+    def gone(self) -> bool:
+        """Whether everything has been released, some time after ``close``."""
+        ...
+
+
+@runtime_checkable
+class Resizable(Protocol):
+    """A runner whose instances can be changed while it serves. Called on the loop's thread."""
+
+    def workers(self) -> Sequence[Worker]:
+        """The instances, without those that are on their way out."""
+        ...
+
+    def resize(self, added: Sequence[Worker], removed: Sequence[Worker]) -> None:
+        """Start some instances, and stop others once they are done with what they run."""
+        ...
+
 
 class ModelVersion:
     """A version that has been loaded and warmed up.
@@ -57,6 +77,7 @@ class ModelVersion:
 
     Attributes:
         plan: What reading its requests and writing its responses needs.
+        signatures: By name, what the instances are like; None as long as they are as the settings have it.
     """
 
     def __init__(
@@ -74,7 +95,14 @@ class ModelVersion:
         self.statistics = statistics
         self.load_seconds = load_seconds
         self.plan = InferPlan(settings, version, labels)
+        self.signatures: Mapping[str, bytes] | None = None
         self._runner = runner
+        self._afterwards: list[Callable[[], None]] = []
+
+    @property
+    def runner(self) -> Runner:
+        """What answers its requests."""
+        return self._runner
 
     def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
         """Start serving; answers go to ``sink``, on the loop's thread."""
@@ -100,3 +128,16 @@ class ModelVersion:
     def close(self) -> None:
         """Stop. Does not wait for what runs."""
         self._runner.close()
+
+    def gone(self) -> bool:
+        """Whether everything has been released, some time after ``close``."""
+        return self._runner.gone()
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call once everything has been released."""
+        self._afterwards.append(call)
+
+    def released(self) -> None:
+        """Make the calls that wait for the end of this version."""
+        while self._afterwards:
+            self._afterwards.pop()()

@@ -134,6 +134,22 @@ class Statistics:
         self.fail.add(requests, 0)
         self.failures["OTHER"] += requests
 
+    def merge(self, other: Statistics) -> None:
+        """Add executions that were counted elsewhere: the warm-up of instances that came later."""
+        self.last_inference = max(self.last_inference, other.last_inference)
+        self.inference_count += other.inference_count
+        self.execution_count += other.execution_count
+        for name in ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output"):
+            counted: Duration = getattr(other, name)
+            getattr(self, name).add(counted.count, counted.ns)
+        for size, batch in other.batches.items():
+            own = self.batches.setdefault(size, BatchCount())
+            for name in ("compute_input", "compute_infer", "compute_output"):
+                counted = getattr(batch, name)
+                getattr(own, name).add(counted.count, counted.ns)
+        for reason, count in other.failures.items():
+            self.failures[reason] += count
+
     def _count_batch(self, rows: int, timing: Timing) -> None:
         self.execution_count += 1
         batch = self.batches.get(rows)

@@ -47,6 +47,10 @@ class Host:
                 self.heads.clear()
             self.heads[head] = known
 
+    def forget(self) -> None:
+        """Drop what headers mean, since it may mean another model now."""
+        self.heads.clear()
+
     def sweep(self) -> None:
         """Drop connections whose time is over; called once a second."""
         self.tick += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from repobuild_serve.core.model import ModelVersion
@@ -85,6 +85,11 @@ class InferService:
                 )
             found = self._endpoints[version] = Endpoint(version)
         return found
+
+    def forget(self, versions: Iterable[ModelVersion]) -> None:
+        """Drop the endpoints of versions that serve no longer; requests in flight keep theirs."""
+        for version in versions:
+            self._endpoints.pop(version, None)
 
     def start(
         self, request: Request, endpoint: Endpoint, forwarded: Mapping[str, Scalar], exchange: Exchange

@@ -7,7 +7,7 @@ from typing import Any
 
 from repobuild_serve.config.printing import config_document
 from repobuild_serve.core.model import ModelVersion
-from repobuild_serve.errors import RequestError
+from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.http.exchange import Exchange
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import PLAIN, document_reply, error_reply, reply
@@ -18,6 +18,7 @@ from repobuild_serve.profile import Profile
 EXTENSIONS = (
     "classification",
     "model_repository",
+    "model_repository(unload_dependents)",
     "schedule_policy",
     "model_configuration",
     "binary_tensor_data",
@@ -61,7 +62,8 @@ class MetadataRoutes:
     def _ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         if self.exiting:
             return error_reply(503, "Server exiting", PLAIN)
-        return reply(200 if self._models.all_ready() or not self._strict else 400)
+        ready = not self._strict or self._models.all_ready(ask_instances=not self._profile.legacy)
+        return reply(200 if ready else 400)
 
     def _server_metadata(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         return document_reply(
@@ -74,7 +76,7 @@ class MetadataRoutes:
         if match["version"]:
             versions = [str(version.version)]
         else:
-            versions = [str(number) for number in sorted(self._models.tracked[settings.name].versions)]
+            versions = [str(version.version) for version in self._models.versions(settings.name)]
         lead = [-1] if settings.batched else []
         inputs, outputs = (
             [
@@ -94,7 +96,14 @@ class MetadataRoutes:
         )
 
     def _model_ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
-        named_model(self._models, match)
+        try:
+            version = named_model(self._models, match)
+        except RequestError as exc:
+            if self._profile.legacy and exc.code in {Code.NOT_FOUND, Code.UNAVAILABLE}:
+                return error_reply(400, "Model version not ready", PLAIN)
+            raise
+        if not self._profile.legacy and not version.ready():
+            return error_reply(400, "Model version not ready", PLAIN)
         return reply(200)
 
     def _config(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
@@ -102,16 +111,14 @@ class MetadataRoutes:
 
     def _statistics(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         name = match["model"].decode("latin-1")
-        model = self._models.tracked.get(name)
-        if model is None or not model.versions:
+        versions = self._models.versions(name)
+        if not versions:
             raise RequestError(f"requested model '{name}' is not available")
         if match["version"]:
             try:
                 versions = [named_model(self._models, match)]
             except RequestError as exc:
                 raise RequestError(f"requested model version is not available for model '{name}'") from exc
-        else:
-            versions = [model.versions[number] for number in sorted(model.versions)]
         return _statistics_reply(versions)
 
     def _all_statistics(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:

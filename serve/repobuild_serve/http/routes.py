@@ -12,6 +12,7 @@ from repobuild_serve.http.front import FrontOptions
 from repobuild_serve.http.generate import GenerateService
 from repobuild_serve.http.generate_routes import GenerateRoutes
 from repobuild_serve.http.infer import InferService, header_length
+from repobuild_serve.http.later import Later
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.logging_routes import LoggingRoutes
 from repobuild_serve.http.metadata_routes import MetadataRoutes
@@ -61,10 +62,11 @@ class Routes:
         self._legacy = profile.legacy
         self._access = front.access
         self._forwarding = front.forwarding
+        self._later = Later()
         self._metadata = MetadataRoutes(models, server_id, profile, strict_readiness=strict_readiness)
         self._routes = (
             *self._metadata.routes(),
-            *RepositoryRoutes(models).routes(),
+            *RepositoryRoutes(models, profile).routes(),
             *SharedMemoryRoutes(profile).routes(),
             *GenerateRoutes(models, generate).routes(),
             *LoggingRoutes(front.logs).routes(),
@@ -103,9 +105,13 @@ class Routes:
                 if request.method not in route.methods:
                     return _method_not_allowed(PLAIN if route.plain else JSON)
                 try:
-                    return route.handler(request, match, exchange)
+                    answer = route.handler(request, match, exchange)
                 except RequestError as exc:
                     return refusal(exc)
+                if answer is None or isinstance(answer, bytes):
+                    return answer
+                self._later.complete(exchange, answer)
+                return None
         return error_reply(404, "Not Found", PLAIN)
 
     def known_head(self, request: Request) -> KnownHead | None:

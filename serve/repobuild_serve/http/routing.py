@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.services import Directory
@@ -16,8 +17,9 @@ from repobuild_serve.http.parser import Request
 MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 """Start of the paths that name a model; the version is optional."""
 
-Handler = Callable[[Request, "re.Match[bytes]", Exchange], "bytes | None"]
-"""Answers a request; None if the exchange is completed later. May raise ``RequestError``."""
+Handler = Callable[[Request, "re.Match[bytes]", Exchange], "bytes | Coroutine[Any, Any, bytes] | None"]
+"""Answers a request: with the answer, with what to wait for it with, or with None if the exchange is
+completed by other means. May raise ``RequestError``."""
 
 
 class Api(enum.StrEnum):

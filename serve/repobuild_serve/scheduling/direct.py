@@ -53,3 +53,6 @@ class DirectFormer:
         left = list(self._queue)
         self._queue.clear()
         return left
+
+    def resize(self, instances: int) -> None:
+        """See ``Former.resize``."""

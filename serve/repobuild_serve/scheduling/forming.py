@@ -67,7 +67,8 @@ class BatchFormer:
         self._sizes = frozenset(policy.preferred)
         self._largest_preferred = policy.preferred[-1]
         plain = self._queue.plain and not policy.levels and not self.bounded
-        self._prefetch = 2 * instances if plain and not policy.queue.allow_override else 0
+        self._prefetches = plain and not policy.queue.allow_override
+        self.resize(instances)
         self._wake_rows = 1
         self._slots = True
 
@@ -157,6 +158,10 @@ class BatchFormer:
         left = [ticket for batch in self.ready for ticket in batch.tickets]
         self.ready.clear()
         return left + self._queue.drain()
+
+    def resize(self, instances: int) -> None:
+        """Learn that there is another number of instances now."""
+        self._prefetch = 2 * instances if self._prefetches else 0
 
     def _may_form(self, idle: int) -> bool:
         # A ready batch that an idle instance is about to take does not wait.

@@ -59,6 +59,10 @@ class Former(Protocol):
         """Take out everything."""
         ...
 
+    def resize(self, instances: int) -> None:
+        """Learn that there is another number of instances now."""
+        ...
+
 
 class Scheduler:
     """Runs the requests of one model version. Every method is called on the loop's thread.
@@ -83,8 +87,9 @@ class Scheduler:
         preserve_ordering: bool = False,
     ) -> None:
         self._former = former
-        self._workers = workers
+        self._workers = list(workers)
         self._idle = list(workers)
+        self._leaving: list[Worker] = []
         self._lost: dict[Worker, RequestError] = {}
         self._statistics = statistics
         self._batched = batched
@@ -139,7 +144,9 @@ class Scheduler:
 
     def busy(self) -> bool:
         """Whether any request waits or runs."""
-        return self._running > 0 or self.pending() > 0 or any(worker.busy() for worker in self._workers)
+        if self._running > 0 or self.pending() > 0:
+            return True
+        return any(worker.busy() for worker in (*self._workers, *self._leaving))
 
     def ready(self) -> bool:
         """Whether any instance can run requests."""
@@ -150,16 +157,48 @@ class Scheduler:
         self._closed = True
         if self._timer is not None:
             self._timer.close()
+            # The timer calls this object: without the cycle, the last reference frees both.
+            self._timer = None
         self._answer(self._former.drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
         for worker in self._workers:
             worker.stop()
+
+    def gone(self) -> bool:
+        """Whether every instance has been released, some time after ``close``."""
+        return all(worker.gone() for worker in (*self._workers, *self._leaving))
+
+    # Resizable
+
+    def workers(self) -> Sequence[Worker]:
+        """See ``Resizable.workers``."""
+        return tuple(self._workers)
+
+    def resize(self, added: Sequence[Worker], removed: Sequence[Worker]) -> None:
+        """See ``Resizable.resize``."""
+        for worker in added:
+            worker.start(self._loop, self, self._sink)
+        self._workers += added
+        self._idle += added
+        self._leaving = [worker for worker in self._leaving if not worker.gone()]
+        for worker in removed:
+            self._workers.remove(worker)
+            self._leaving.append(worker)
+            if worker in self._idle:
+                self._idle.remove(worker)
+            self._lost.pop(worker, None)
+            # A worker that runs ends after the batch at hand.
+            worker.stop()
+        self._inline = all(worker.inline for worker in self._workers)
+        self._former.resize(len(self._workers))
+        if added:
+            self._pump()
 
     # Supervisor
 
     def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
         """See ``Supervisor.done``."""
         self._running -= 1
-        if worker not in self._lost:
+        if worker not in self._lost and worker not in self._leaving:
             self._idle.append(worker)
         self._short.ran_elsewhere(batch, outcome.timing)
         if not self._closed:
@@ -168,6 +207,8 @@ class Scheduler:
 
     def lost(self, worker: Worker, error: RequestError) -> None:
         """See ``Supervisor.lost``."""
+        if worker in self._leaving:
+            return
         self._lost[worker] = error
         if worker in self._idle:
             self._idle.remove(worker)

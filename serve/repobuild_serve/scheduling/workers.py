@@ -68,6 +68,10 @@ class Worker(Protocol):
         """End after the batch at hand, and release the instance. Does not wait; may be called twice."""
         ...
 
+    def gone(self) -> bool:
+        """Whether the instance has been released, some time after ``stop``."""
+        ...
+
 
 class ThreadWorker:
     """An instance that is called on a thread of its own. A running session lets go of the interpreter lock.
@@ -112,8 +116,14 @@ class ThreadWorker:
             self._instance.close()
         self._jobs.put(None)
 
+    def gone(self) -> bool:
+        """See ``Worker.gone``."""
+        return self._thread is None or not self._thread.is_alive()
+
     def _serve(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
         while (batch := self._jobs.get()) is not None:
             outcome = self._executor.execute(self._instance, self.name, batch.tickets, batch.rows)
             loop.call_soon_threadsafe(supervisor.done, self, batch, outcome)
+            # Else the last batch would be held until the next one comes.
+            del batch, outcome
         self._instance.close()

@@ -1,0 +1,236 @@
+"""Swapping versions under load: no request fails, and each answer is of one version as a whole."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import time
+import weakref
+
+import psutil
+import pytest
+
+from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.scheduling.direct import DirectFormer
+from repobuild_serve.scheduling.scheduler import Scheduler
+
+EXPLICIT = "--model-control-mode=explicit"
+ONE = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
+
+
+def write(repository, name, number, **options):
+    """The model as its version number ``number`` only; the output is called after it, too."""
+    repository.echo(name, **options)
+    folder = repository.path / name
+    config = folder / "config.pbtxt"
+    config.write_text(config.read_text().replace('name: "OUT"', f'name: "OUT{number}"'))
+    for old in folder.iterdir():
+        if old.is_dir() and old.name != str(number):
+            (old / "model.txt").unlink()
+            old.rmdir()
+    (folder / str(number)).mkdir(exist_ok=True)
+    (folder / str(number) / "model.txt").write_text("fine")
+
+
+class Client(threading.Thread):
+    """Asks again and again on one connection, a few requests ahead, and keeps what is odd."""
+
+    def __init__(self, server, body, ahead):
+        super().__init__()
+        self.server, self.ahead = server, ahead
+        self.request = b"POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        self.over = threading.Event()
+        self.seen, self.odd, self.count = set(), [], 0
+
+    def run(self):
+        with self.server.connect() as connection, connection.makefile("rb") as stream:
+            while not self.over.is_set():
+                connection.sendall(self.request * self.ahead)
+                for _ in range(self.ahead):
+                    self.take(stream)
+
+    def take(self, stream):
+        status = stream.readline()
+        size = 0
+        while (line := stream.readline()) not in (b"\r\n", b""):
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                size = int(value)
+        document = json.loads(stream.read(size))
+        self.count += 1
+        version = document.get("model_version")
+        names = [item["name"] for item in document.get("outputs", [])]
+        if b" 200 " not in status or names != [f"OUT{version}"]:
+            self.odd.append((status, document))
+        self.seen.add(version)
+
+
+@pytest.mark.parametrize("batching", ["", "dynamic_batching { max_queue_delay_microseconds: 500 }"])
+def test_no_request_fails_while_versions_are_swapped(started, repository, batching):
+    write(repository, "m", 1, extra=batching, count=2)
+    server = started(repository, EXPLICIT, "--load-model=m")
+    body = json.dumps(ONE).encode()
+    clients = [Client(server, body, ahead) for ahead in (1, 1, 2, 4, 8, 1)]
+    for client in clients:
+        client.start()
+    try:
+        for number in range(2, 34):
+            write(repository, "m", number, extra=batching, count=1 + number % 3)
+            assert server.ask("POST", "/v2/repository/models/m/load").status == 200
+    finally:
+        for client in clients:
+            client.over.set()
+        for client in clients:
+            client.join()
+    assert [client.odd for client in clients] == [[]] * len(clients)
+    assert all(client.count > 30 for client in clients)
+    assert set().union(*(client.seen for client in clients)) == {str(number) for number in range(1, 34)}
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_no_request_fails_while_instances_come_and_go(started, repository):
+    write(repository, "m", 1, delay_ms=2, extra="dynamic_batching { }")
+    server = started(repository, EXPLICIT, "--load-model=m")
+    config = repository.path / "m" / "config.pbtxt"
+    text = config.read_text()
+    clients = [Client(server, json.dumps(ONE).encode(), ahead) for ahead in (1, 2, 4, 8)]
+    for client in clients:
+        client.start()
+    try:
+        for number in range(30):
+            config.write_text(text.replace("count: 1", f"count: {1 + number * 7 % 5}"))
+            assert server.ask("POST", "/v2/repository/models/m/load").status == 200
+    finally:
+        for client in clients:
+            client.over.set()
+        for client in clients:
+            client.join()
+    assert [client.odd for client in clients] == [[]] * len(clients)
+    assert server.statistics("m")["inference_count"] == sum(client.count for client in clients)
+    assert server.log.read_text().count("loaded 'm' version 1") == 1
+
+
+def test_a_header_that_was_met_before_means_the_new_version(started, repository):
+    write(repository, "m", 1)
+    server = started(repository, EXPLICIT, "--load-model=m")
+    client = Client(server, json.dumps(ONE).encode(), 1)
+    with server.connect() as connection, connection.makefile("rb") as stream:
+        for number in (1, 1, 2, 2, 3):
+            if number > 1:
+                write(repository, "m", number)
+                assert server.ask("POST", "/v2/repository/models/m/load").status == 200
+            connection.sendall(client.request)
+            client.take(stream)
+            assert str(number) in client.seen
+        server.ask("POST", "/v2/repository/models/m/unload")
+        connection.sendall(client.request)
+        client.take(stream)
+    ((status, document),) = client.odd
+    assert b" 404 " in status
+    assert document == {"error": "Request for unknown model: 'm' has no available versions"}
+
+
+class FakeWorker:
+    """Runs nothing by itself; the test says when a batch is done."""
+
+    inline = False
+
+    def __init__(self, name):
+        self.name, self.batches, self.stopped = name, [], False
+
+    def start(self, loop, supervisor, sink):
+        self.supervisor = supervisor
+
+    def submit(self, batch):
+        assert not self.stopped
+        self.batches.append(batch)
+
+    def busy(self):
+        return False
+
+    def stop(self):
+        self.stopped = True
+
+    def gone(self):
+        return self.stopped
+
+
+class FakeLoop:
+    """Has no timers; runs what is due when told to."""
+
+    def __init__(self):
+        self.due = []
+
+    def call_soon(self, call, *arguments):
+        self.due.append((call, arguments))
+
+    def add_reader(self, *_):
+        pass
+
+    def remove_reader(self, *_):
+        pass
+
+
+def test_a_scheduler_and_what_it_knows_are_freed_without_the_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        loop = FakeLoop()
+        worker = FakeWorker("w")
+        scheduler = Scheduler(DirectFormer(), [worker], Statistics())
+        scheduler.start(loop, None)
+        other = FakeWorker("other")
+        scheduler.resize([other], [worker])
+        assert scheduler.workers() == (other,)
+        assert not scheduler.gone()
+        scheduler.close()
+        assert scheduler.gone()
+        seen = weakref.ref(scheduler)
+        del scheduler, worker.supervisor, other.supervisor
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["unload", "reload", "fail"])
+def test_two_hundred_loads_leave_nothing_behind(started, repository, how):
+    repository.identity("m", dims=(64,), extra="dynamic_batching { }")
+    server = started(repository, EXPLICIT)
+    process = psutil.Process(server.process.pid)
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 64], "data": [1.0] * 64}]}
+    model = repository.path / "m" / "1" / "model.onnx"
+    good = model.read_bytes()
+
+    def once(number):
+        if how == "fail":
+            model.write_bytes(b"broken" if number % 2 else good)
+            os.utime(model, ns=(number, number))
+            expected = 400 if number % 2 else 200
+            assert server.ask("POST", "/v2/repository/models/m/load").status == expected
+            return
+        assert server.ask("POST", "/v2/repository/models/m/load").status == 200
+        assert server.infer("m", body).status == 200
+        if how == "unload":
+            assert server.ask("POST", "/v2/repository/models/m/unload").status == 200
+        else:
+            os.utime(model, ns=(number, number))
+
+    def settled():
+        until = time.monotonic() + 20
+        while True:
+            found = (process.num_threads(), process.num_fds())
+            time.sleep(0.2)
+            if found == (process.num_threads(), process.num_fds()) or time.monotonic() > until:
+                return found
+
+    for number in range(60):
+        once(number)
+    threads, files = settled()
+    memory = process.memory_info().rss
+    for number in range(60, 260):
+        once(number)
+    assert settled() == (threads, files)
+    assert process.memory_info().rss - memory < 8 << 20
