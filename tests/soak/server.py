@@ -60,7 +60,8 @@ class Server:
             *(f"--port-file={ports}", f"--http-read-timeout-secs={READ_SECONDS}"),
             *(f"--http-write-timeout-secs={WRITE_SECONDS}", *options),
         ]
-        environment = {**os.environ, "PYTHONPATH": str(plugins), "TMPDIR": str(scratch)}
+        paths = [str(plugins), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(scratch)}
         with log.open("wb") as stream:
             process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
         server = cls(process, log, scratch)

@@ -68,7 +68,7 @@ class Malformed:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reply = await wire.reply()
             if reply.status != status or not reply.error:
-                raise Wrong(f"expected {status}, got {reply.status} {reply.body[:200]!r} for {data[:300]!r}")
+                raise Wrong(f"expected {status}, got {reply.status} {reply.body[:200]!r} for {data[:200]!r}")
             if data is _TOO_LARGE:
                 return
             # The same connection serves on.
@@ -76,9 +76,9 @@ class Malformed:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reply = await wire.reply()
             if reply.status != 200:
-                raise Wrong(f"after a wrong request: {reply.status} {reply.body[:200]!r}, {data[:300]!r}")
+                raise Wrong(f"after a wrong request: {reply.status} {reply.body[:200]!r}, {data[:200]!r}")
         except (TimeoutError, Ended) as exc:
-            raise Wrong(f"no answer ({type(exc).__name__} {exc}) to {data[:300]!r}") from exc
+            raise Wrong(f"no answer ({type(exc).__name__} {exc}) to {data[:200]!r}") from exc
         finally:
             wire.close()
 
