@@ -1,4 +1,4 @@
-"""Minutes of mixed load on the bundled server, with everything that goes wrong in a day: ``python -m tests.soak``.
+"""Minutes of mixed load on the bundled server, with all that goes wrong in a day: ``python -m tests.soak``.
 
 Actors run side by side on one server: clients that check every value they get, a swapper that brings new
 versions, a reloader of configs, a model that comes and goes, clients that hang up, a killer of python

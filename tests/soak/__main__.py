@@ -1,4 +1,4 @@
-"""``python -m tests.soak --minutes 10``: load with everything that goes wrong; status 1 if a rule was broken."""
+"""``python -m tests.soak --minutes 10``: load with all that goes wrong; status 1 if a rule was broken."""
 
 from __future__ import annotations
 
@@ -74,9 +74,8 @@ def _print(result: Result) -> None:
     print(f"\n{'model':10} {'sent':>8} {'right':>8} {'abandoned':>9} {'slowest':>8}  refused")
     for name, row in document["models"].items():
         refused = ", ".join(f"{count} {why}" for why, count in row["refused"].items()) or "-"
-        print(
-            f"{name:10} {row['sent']:8} {row['right']:8} {row['abandoned']:9} {row['slowest_seconds']:6.2f} s  {refused}"
-        )
+        numbers = f"{row['sent']:8} {row['right']:8} {row['abandoned']:9} {row['slowest_seconds']:6.2f} s"
+        print(f"{name:10} {numbers}  {refused}")
     print("\n" + ", ".join(f"{count} {what}" for what, count in document["done"].items()))
     print("\nheld while the load paused:")
     columns = [key for key in (document["holdings"] or [{}])[0] if key != "at_seconds"]

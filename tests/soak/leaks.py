@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,8 +26,8 @@ LIMITS = {
 }
 """By how much each number may be higher at the end than after the warm-up.
 
-Memory: allocators keep what they once needed, and tables of known request headers and layouts fill up to their
-bounds; both are flat well below this. Threads and files: connections that the server is just about to close.
+Memory: allocators keep what they once needed, and tables of known request headers and layouts fill up to
+their bounds; both are flat well below this. Threads and files: connections that the server is just closing.
 """
 
 
@@ -94,7 +93,7 @@ def _shared_memory(pid: int) -> set[str]:
     found |= {line.split()[5] for line in maps.splitlines() if " /dev/shm/" in line}
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            target = os.readlink(link)
+            target = str(link.readlink())
         except OSError:
             continue
         if target.startswith("/dev/shm/"):
@@ -106,7 +105,7 @@ def grown(before: Holdings, after: Holdings) -> list[str]:
     """In words, what has grown beyond its limit."""
     old, new = asdict(before), asdict(after)
     return [
-        f"leak: {name} was {old[name]} after the warm-up and is {new[name]}; at most {limit:g} more are allowed"
+        f"leak: {name} was {old[name]} after the warm-up and is {new[name]}; {limit:g} more are allowed"
         for name, limit in LIMITS.items()
         if new[name] - old[name] > limit
     ]

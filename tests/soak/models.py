@@ -151,9 +151,8 @@ MODELS = (
     Model(
         "patient",
         "lag",
-        rules=_lag(5)
-        + "dynamic_batching { default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5000 "
-        "} }\n",
+        rules=_lag(5) + "dynamic_batching { default_queue_policy { timeout_action: DELAY "
+        "default_timeout_microseconds: 5000 } }\n",
     ),
     Model(
         "narrow",

@@ -77,8 +77,7 @@ class Traffic:
                 ledger.answered(question.model.name, now() - question.since)
                 self._settle(question, check(question, reply, self._soak.lives))
             await asyncio.sleep(0)
-            if left := wire.left():
-                raise Wrong(f"more came than was asked for: {left[:200]!r}; last {questions[-1].told()}")
+            _check_silent(wire, questions[-1])
         except TimeoutError:
             self.hang_up()
             told = "; ".join(question.told() for question in open_questions)
@@ -110,3 +109,8 @@ class Traffic:
             ledger.refused[name, reason] += 1
         else:
             ledger.good[name] += 1
+
+
+def _check_silent(wire: Wire, last: Question) -> None:
+    if left := wire.left():
+        raise Wrong(f"more came than was asked for: {left[:200]!r}; last {last.told()}")
