@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from repobuild_serve.backends.model_backend import ModelBackend
-from repobuild_serve.backends.table import FILENAMES, backend_named
+from repobuild_serve.backends.table import backend_named
 from repobuild_serve.config.complete import complete_config
+from repobuild_serve.config.guess import fill_backend
 from repobuild_serve.config.parse import config_path, parse_config
 from repobuild_serve.config.support import refuse_unserved
-from repobuild_serve.config.validate import PLATFORMS, validate_config, validate_identity
+from repobuild_serve.config.validate import validate_identity, validate_model
+from repobuild_serve.config.validate_io import validate_io
 from repobuild_serve.errors import ConfigError, LoadError, StartError
 
 _PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
@@ -109,28 +111,49 @@ def read_model(
     name = name or path.name
     if config is None:
         config = parse_config(config_path(path, config_name))
+    stated, config.name = config.name, config.name or name
+    fill_backend(config, _first_contents(path))
+    validate_model(config)
+    if not auto_complete:
+        validate_io(config)
+    config.name = stated
     validate_identity(config, name)
     config.name = name
-    versions = _version_folders(path)
+    selected = _selected_versions(config, _version_folders(path))
+    missing = None if selected else no_version(name)
+    if config.HasField("ensemble_scheduling"):
+        validate_io(config)
+        refuse_unserved(config)
+        complete_config(config, 0)
+        return ModelFolder(name, path, config, None, selected, missing)
+    # Triton finds these out only when it loads the model, so the model is tracked as UNAVAILABLE.
     try:
-        backend = _find_backend(config, path, versions, auto_complete=auto_complete)
+        backend = backend_named(config.backend)
     except LoadError as exc:
-        # Triton finds this out only when it loads the model, so the model is tracked as UNAVAILABLE.
-        return ModelFolder(name, path, config, None, (), exc)
-    selected = _selected_versions(config, versions)
-    if auto_complete and selected:
-        try:
-            backend.complete(config, model_file(config, backend, _version_path(path, selected[-1], versions)))
-        except LoadError as exc:
-            return ModelFolder(name, path, config, backend, selected, exc)
-    if not (config.input and config.output) and not selected:
-        problem = no_version(name)
-        return ModelFolder(name, path, config, backend, (), problem)
-    _check_io_present(config)
-    validate_config(config)
+        return ModelFolder(name, path, config, None, selected, exc)
+    try:
+        if auto_complete and selected:
+            _auto_complete(config, backend, path, selected[-1])
+    except LoadError as exc:
+        return ModelFolder(name, path, config, backend, selected, exc)
     refuse_unserved(config)
     complete_config(config, backend.default_count)
-    return ModelFolder(name, path, config, backend, selected, None if selected else no_version(name))
+    return ModelFolder(name, path, config, backend, selected, missing)
+
+
+def _auto_complete(config: Any, backend: ModelBackend, path: Path, version: int) -> None:
+    """Fill what the config leaves out from a version of the model.
+
+    Raises:
+        LoadError: The model contradicts the config, or does not tell.
+    """
+    config.platform = config.platform or backend.platform
+    folder = _version_path(path, version, _version_folders(path))
+    backend.complete(config, model_file(config, backend, folder))
+    try:
+        validate_io(config)
+    except ConfigError as exc:
+        raise LoadError(exc.text) from exc
 
 
 def no_version(name: str) -> LoadError:
@@ -179,38 +202,14 @@ def _selected_versions(config: Any, folders: dict[int, str]) -> tuple[int, ...]:
     return tuple(versions[-count:]) if count else ()
 
 
-def _find_backend(config: Any, path: Path, versions: dict[int, str], *, auto_complete: bool) -> ModelBackend:
-    if config.WhichOneof("scheduling_choice") == "ensemble_scheduling" or config.platform == "ensemble":
-        raise ConfigError(f"ensembles are not supported by this server yet for {config.name}")
-    if not config.backend and config.platform:
-        config.backend = PLATFORMS[config.platform]
-    if not config.backend and auto_complete:
-        config.backend, platform = _guess(config, path, versions)
-        config.platform = config.platform or platform
-    if not config.backend:
-        raise ConfigError(f"unexpected platform type '' for {config.name}")
-    backend = backend_named(config.backend)
-    config.platform = config.platform or backend.platform
-    return backend
-
-
-def _guess(config: Any, path: Path, versions: dict[int, str]) -> tuple[str, str]:
-    for version in sorted(versions)[:1]:
-        folder = path / versions[version]
-        names = [config.default_model_filename] if config.default_model_filename else list(FILENAMES)
-        for name in names:
-            if name in FILENAMES and (folder / name).exists():
-                return FILENAMES[name]
-    stem, dot, suffix = config.name.rpartition(".")
-    if stem and dot and suffix:
-        return suffix, ""
-    raise ConfigError(
-        f"Invalid model name: Could not determine backend for model '{config.name}' with no backend in model "
-        "configuration. Expected model name of the form 'model.<backend_name>'."
-    )
-
-
-def _check_io_present(config: Any) -> None:
-    for role, items in (("input", config.input), ("output", config.output)):
-        if not items:
-            raise ConfigError(f"model configuration must specify at least one {role} for {config.name}")
+def _first_contents(path: Path) -> dict[str, bool]:
+    """What lies in the first folder of a model, by the order of names; whether each is a folder, by name."""
+    try:
+        with os.scandir(path) as entries:
+            folders = sorted(entry.path for entry in entries if entry.is_dir())
+        if not folders:
+            return {}
+        with os.scandir(folders[0]) as entries:
+            return {entry.name: entry.is_dir() for entry in entries}
+    except OSError as exc:
+        raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc

@@ -309,6 +309,30 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(folder)
 
 
+@pytest.fixture
+def load(
+    repository: Repository, services: Callable[[Any], Any]
+) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
+    """Loads the repository in this process; the models and the problems."""
+    from repobuild_serve.core.router import Router
+    from repobuild_serve.lifecycle import Control, ControlOptions, Models
+
+    loaded: list[Any] = []
+
+    def run(**options: Any) -> tuple[Any, list[str]]:
+        models = Models()
+        given = services(models)
+        chosen = ControlOptions((repository.path,), **{"threads": 1, **options})
+        control = Control(chosen, models, given, Router())
+        problems = given.loop.run_until_complete(control.load_startup())
+        loaded.append((given.loop, control))
+        return models, problems
+
+    yield run
+    for loop, control in loaded:
+        loop.run_until_complete(control.end())
+
+
 @pytest.fixture(scope="session")
 def launch(backend_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., RunningServer]:
     """Starts the server command without waiting for anything; ``without`` hides a package from it."""

@@ -79,7 +79,8 @@ class Worker:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def start(self, loop: Any, supervisor: Any, sink: Any) -> None:
-        threading.Thread(target=self._serve, args=(loop, supervisor, sink), daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, args=(loop, supervisor, sink), daemon=True)
+        self._thread.start()
 
     def submit(self, batch: Any) -> None:
         self._jobs.put(batch)
@@ -92,6 +93,9 @@ class Worker:
 
     def stop(self) -> None:
         self._jobs.put(None)
+
+    def gone(self) -> bool:
+        return not self._thread.is_alive()
 
     def _serve(self, loop: Any, supervisor: Any, sink: Any) -> None:
         while (batch := self._jobs.get()) is not None:

@@ -24,17 +24,27 @@ def many(server, model, values, **more):
         return list(pool.map(ask, values))
 
 
-def check_identities(stats):
-    """What holds for every model's statistics when nothing failed."""
-    batches = stats["batch_stats"]
-    assert (
-        sum(item["batch_size"] * item["compute_infer"]["count"] for item in batches)
-        == stats["inference_count"]
-    )
-    assert sum(item["compute_infer"]["count"] for item in batches) == stats["execution_count"]
-    parts = stats["inference_stats"]
+def check_identities(stats, before):
+    """What holds for the statistics of a time in which nothing failed."""
+
+    def total(item, of):
+        return sum(of(batch) for batch in item["batch_stats"])
+
+    def grown(of):
+        return of(stats) - of(before)
+
+    def rows(item):
+        return total(item, lambda batch: batch["batch_size"] * batch["compute_infer"]["count"])
+
+    def runs(item):
+        return total(item, lambda batch: batch["compute_infer"]["count"])
+
+    assert grown(rows) == grown(lambda item: item["inference_count"])
+    assert grown(runs) == grown(lambda item: item["execution_count"])
+    success = grown(lambda item: item["inference_stats"]["success"]["count"])
     for part in ("queue", "compute_input", "compute_infer", "compute_output"):
-        assert parts[part]["count"] == parts["success"]["count"]
+        assert grown(lambda item, part=part: item["inference_stats"][part]["count"]) == success
+    parts = stats["inference_stats"]
     assert sum(parts[part]["ns"] for part in ("queue", "compute_infer")) <= parts["success"]["ns"]
 
 
@@ -46,7 +56,7 @@ def test_concurrent_single_rows_share_batches_and_get_their_own_answers(server):
     after = server.statistics("batching")
     assert after["inference_count"] - before["inference_count"] == 64
     assert after["execution_count"] - before["execution_count"] < 64
-    check_identities(after)
+    check_identities(after, before)
 
 
 def test_a_long_run_of_concurrent_requests_is_answered_rightly(server):
@@ -58,9 +68,10 @@ def test_a_long_run_of_concurrent_requests_is_answered_rightly(server):
             wrong += response.json["outputs"][0]["data"] != [value]
         return wrong
 
+    before = server.statistics("batching")
     with ThreadPoolExecutor(12) as pool:
         assert sum(pool.map(client, range(12))) == 0
-    check_identities(server.statistics("batching"))
+    check_identities(server.statistics("batching"), before)
 
 
 def test_requests_of_several_rows_and_of_mixed_formats_share_a_batch(server):
@@ -118,7 +129,7 @@ def test_without_dynamic_batching_each_request_runs_alone(server):
     many(server, "echo", [float(number) for number in range(8)])
     after = server.statistics("echo")
     assert after["execution_count"] - before["execution_count"] == 8
-    check_identities(after)
+    check_identities(after, before)
 
 
 def test_a_slow_model_does_not_hold_up_the_others(server):
@@ -206,5 +217,6 @@ def test_answers_keep_the_order_if_the_model_asks_for_it(started, repository):
     )
     server = started(repository)
     values = [float(number) for number in range(12)]
+    before = server.statistics("ordered")
     assert [r.json["outputs"][0]["data"][0] for r in many(server, "ordered", values)] == values
-    check_identities(server.statistics("ordered"))
+    check_identities(server.statistics("ordered"), before)

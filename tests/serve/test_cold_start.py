@@ -7,6 +7,7 @@ import sys
 CODE = """
 import asyncio, sys
 import repobuild_serve.lifecycle.control as control
+import repobuild_serve.lifecycle.reading as reading
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
@@ -14,11 +15,11 @@ from repobuild_serve.profile import CURRENT
 from pathlib import Path
 seen = []
 natives = ("numpy", "onnxruntime", "google.protobuf.text_format")
-original = control.read_source
+original = reading.read_source
 def watched(*arguments):
     seen.append(sorted(name for name in natives if name in sys.modules))
     return original(*arguments)
-control.read_source = watched
+reading.read_source = watched
 async def main():
     models, loop = control.Models(), asyncio.get_running_loop()
     services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})

@@ -50,6 +50,7 @@ class FakeRunner:
 def config(name, *members):
     message = model_config_class()()
     message.name = name
+    message.platform, message.backend = ("ensemble", "") if members else ("", "python")
     for item in (message.input.add(), message.output.add()):
         item.data_type = 11
         item.dims.append(1)

@@ -348,6 +348,7 @@ def test_pipelined_answers_keep_their_order(server, tmp_path):
 
 def test_a_client_that_leaves_in_the_middle(server, tmp_path):
     gate = tmp_path / "gate"
+    before = len(server.log.read_text())
     with server.connect() as connection:
         connection.sendall(generate_request("repeat", b'{"IN":[1,2,3],"wait":"%b"}' % str(gate).encode()))
         assert b"HTTP/1.1 200 OK" in connection.recv(65536)
@@ -355,7 +356,7 @@ def test_a_client_that_leaves_in_the_middle(server, tmp_path):
     # The model goes on for nobody, and the instances serve others.
     for _ in range(4):
         assert len(events(ask(server, "repeat", {"IN": [1, 2]}, "generate_stream").body)) == 2
-    assert "Traceback" not in server.log.read_text()
+    assert "Traceback" not in server.log.read_text()[before:]
 
 
 def test_a_slow_reader_is_dropped_before_memory_grows(started, repository):

@@ -22,7 +22,6 @@ from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_text
 from repobuild_serve.config.settings import settings_from
 from repobuild_serve.errors import Code, LoadError, RequestError
-from repobuild_serve.lifecycle import Models
 from repobuild_serve.messages import model_config_class
 
 WIRES = ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64")
@@ -713,14 +712,12 @@ def test_torch_is_imported_only_for_its_models():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_without_torch_only_its_models_fail(services, repository, monkeypatch):
+def test_without_torch_only_its_models_fail(load, repository, monkeypatch):
     repository.identity("onnx")
     (repository.config("script", CONFIG) / "1").mkdir()
     scripted(Linear(), repository.path / "script" / "1" / "model.pt")
     monkeypatch.setitem(sys.modules, "torch", None)
-    models = Models()
-    (problem,) = models.load_all(repository.path, services(models), auto_complete=True, threads=1)
-    models.close()
+    models, (problem,) = load()
     assert problem.startswith("script, version 1: Unavailable: failed to load model 'script': PyTorch is not")
     assert problem.endswith("pip install 'repobuild[torch]'")
     assert [version.settings.name for version in models.ready_versions()] == ["onnx"]

@@ -7,9 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from repobuild_serve.core.router import Router
 from repobuild_serve.errors import ConfigError
-from repobuild_serve.lifecycle import Control, ControlOptions, Models
 from repobuild_serve.repository import read_model
 
 IO = (
@@ -17,25 +15,6 @@ IO = (
     'output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] }]\n'
 )
 HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
-
-
-@pytest.fixture
-def load(repository, services):
-    """Loads the repository in this process; the models and the problems."""
-    loaded = []
-
-    def run(**options):
-        models = Models()
-        given = services(models)
-        options = ControlOptions((repository.path,), **{"threads": 1, **options})
-        control = Control(options, models, given, Router())
-        problems = given.loop.run_until_complete(control.load_startup())
-        loaded.append((given.loop, control))
-        return models, problems
-
-    yield run
-    for loop, control in loaded:
-        loop.run_until_complete(control.end())
 
 
 def refused(repository, text, name="m"):
@@ -123,7 +102,6 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
     [
         ("sequence_batching { }", "sequence_batching"),
         ("response_cache { enable: true }", "response_cache"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
         ('model_operations { op_library_filename: "x.so" }', "model_operations"),
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
         ('cc_model_filenames { key: "8.0" value: "x" }', "cc_model_filenames"),
@@ -149,8 +127,10 @@ def test_inputs_that_are_not_served_are_refused(repository, field):
     )
 
 
-def test_ensembles_are_refused(repository):
-    assert "ensembles are not supported by this server yet" in refused(repository, 'platform: "ensemble"')
+def test_a_backend_that_answers_once_cannot_be_decoupled(repository, load):
+    repository.identity("m", extra="model_transaction_policy { decoupled: true }")
+    (problem,) = load()[1]
+    assert "backend 'onnxruntime' gives exactly one response to each request" in problem
 
 
 def test_switches_that_are_off_say_nothing(repository, load):
@@ -346,7 +326,7 @@ def test_batching_that_the_model_does_not_have_is_not_made_up(repository, load):
 def test_nothing_is_completed_if_that_is_switched_off(repository, load):
     repository.identity("m")
     repository.config("m", 'backend: "onnxruntime"\nmax_batch_size: 4')
-    assert "must specify at least one input" in load(auto_complete=False)[1][0]
+    assert "configuration expects 0 inputs, model provides 1" in load(auto_complete=False)[1][0]
 
 
 def test_session_options_follow_the_config(repository, load, monkeypatch):

@@ -68,7 +68,7 @@ def test_a_model_that_fails_ends_the_start_and_says_why(launch, repository):
 
 
 def test_every_model_that_fails_is_named(launch, repository):
-    repository.config("one", 'name: "two"')
+    repository.config("one", 'name: "two" backend: "onnxruntime"')
     repository.config("three", "max_batch_size: -1")
     status, text = outcome(launch, repository.path)
     assert status == 3

@@ -10,6 +10,7 @@ from repobuild_serve.backends.interface import Backend
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.services import Services
+from repobuild_serve.errors import LoadError
 from repobuild_serve.scheduling.workers import ThreadWorker, Worker
 
 
@@ -71,5 +72,10 @@ class Threaded:
 
     def worker(self, opening: Opening) -> Worker:
         """See ``ModelBackend.worker``."""
+        if opening.settings.decoupled:
+            raise LoadError(
+                f"model '{opening.settings.name}' has a decoupled transaction policy, but backend "
+                f"'{opening.settings.backend}' gives exactly one response to each request"
+            )
         instance = self._backend.open(opening.settings, opening.path, opening.name)
         return ThreadWorker(opening.name, instance, Executor(opening.settings))

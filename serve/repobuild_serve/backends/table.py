@@ -17,16 +17,6 @@ _BUILT_IN = {
 }
 _GROUP = "repobuild_serve.backends"
 
-FILENAMES = {
-    "model.plan": ("tensorrt", "tensorrt_plan"),
-    "model.onnx": ("onnxruntime", "onnxruntime_onnx"),
-    "model.pt": ("pytorch", "pytorch_libtorch"),
-    "model.pt2": ("pytorch", "torch_aoti"),
-    "model.xml": ("openvino", ""),
-    "model.py": ("python", ""),
-}
-"""Backend and platform by the file in the first version folder, for models that do not name theirs."""
-
 
 @functools.cache
 def backend_named(name: str) -> ModelBackend:

@@ -57,7 +57,8 @@ def _real(value: float, *, single: bool) -> Any:
         packed = struct.pack("<f", value)
         short = (float(f"{value:.{digits}g}") for digits in range(6, 9))
         value = next((v for v in short if _packed(v) == packed), value)
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+    whole = value.is_integer() and abs(value) < 1e15 and not (value == 0 and math.copysign(1, value) < 0)
+    return int(value) if whole else value
 
 
 def _packed(value: float) -> bytes:

@@ -61,6 +61,9 @@ _SERVED: dict[str, Any] = {
     "model_warmup": _ANY,
     "model_metrics": _ANY,
     "model_transaction_policy": _ANY,
+    "ensemble_scheduling": {
+        "step": {"model_name": None, "model_version": None, "input_map": _ANY, "output_map": _ANY}
+    },
 }
 # Messages that say nothing as long as their switch is off.
 _SWITCHES = {"response_cache": "enable"}

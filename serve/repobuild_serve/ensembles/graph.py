@@ -1,11 +1,10 @@
-"""Which steps of an ensemble a request needs, and whether the streams of decoupled steps can be joined."""
+"""Which steps of an ensemble a request needs, and which follow from which."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from repobuild_serve.config.settings import EnsembleStep
-from repobuild_serve.errors import LoadError
 
 
 class Graph:
@@ -55,25 +54,3 @@ class Graph:
     def producer(self, tensor: str) -> int | None:
         """The step that makes a tensor; None for an input of the ensemble."""
         return self._producer.get(tensor)
-
-    def check_streams(self, name: str, decoupled: Collection[int]) -> None:
-        """Check that wherever the responses of decoupled steps meet, one stream feeds the other.
-
-        Each response of a decoupled step makes a row of its own of all that follows. Two streams that do not
-        come out of one another have no order between them, so a step that takes both could not tell which
-        response of the one belongs to which of the other.
-
-        Raises:
-            LoadError: Two independent streams meet.
-        """
-        rows = [{*self.ancestors(index), index} & {*decoupled} for index in range(len(self.steps))]
-        for index, step in enumerate(self.steps):
-            feeding = sorted(rows[index] - {index})
-            for one in feeding:
-                for other in feeding:
-                    if one < other and one not in rows[other] and other not in rows[one]:
-                        raise LoadError(
-                            f"ensemble '{name}': step {index} ('{step.model}') joins the responses of the "
-                            f"decoupled models '{self.steps[one].model}' and '{self.steps[other].model}', "
-                            "neither of which follows from the other"
-                        )

@@ -88,6 +88,10 @@ class EnsembleRunner:
         """See ``Runner.close``: what runs is finished by the members, or refused by them."""
         self._closed = True
 
+    def gone(self) -> bool:
+        """See ``Runner.gone``."""
+        return not self._flows
+
     def _inputs(self, ticket: Ticket) -> dict[str, Tensor]:
         lead = (ticket.rows,) if self._settings.batched else ()
         return {

@@ -43,7 +43,6 @@ class RepositoryRoutes:
     def _read_index(
         self, request: Request, match: re.Match[bytes], exchange: Exchange
     ) -> Coroutine[Any, Any, bytes]:
-        _refuse_repository(match)
         ready_only = _member(_document(request), "ready")
         if ready_only is None:
             ready_only = False

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repobuild_serve.config.ensemble import check_dependencies, check_ensemble, circular_ensembles
+from repobuild_serve.config.validate import validate_model
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.ticket import Sink
 from repobuild_serve.errors import Code, ConfigError, LoadError, RequestError, StartError
@@ -322,13 +323,18 @@ class Control:
         if tracked == needed:
             numbers = {member: [v.version for v in versions] for member, versions in loaded.items()}
             check_dependencies(config, numbers, {}, failures)
-        check_ensemble(
+        decoupled = check_ensemble(
             config,
             {
                 member: versions[-1].settings.message if versions else None
                 for member, versions in loaded.items()
             },
         )
+        config.model_transaction_policy.decoupled = decoupled
+        try:
+            validate_model(config)
+        except ConfigError as exc:
+            raise LoadError(exc.text) from exc
 
     async def _unload(self, name: str, *, cascade: bool) -> None:
         """Unload a model.

@@ -16,6 +16,7 @@ from repobuild_serve.config.settings import ModelSettings, settings_from
 from repobuild_serve.core.model import ModelVersion, Runner
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, ConfigError, LoadError, StartError
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
 from repobuild_serve.lifecycle.instances import Change, signatures
@@ -180,6 +181,8 @@ def runner_for(
         LoadError: It cannot be brought up.
         StartError: A package is missing.
     """
+    if settings.steps:
+        return EnsembleRunner(settings, services, statistics)
     workers = open_workers(settings, folder, settings.instance_names, plan, statistics, services)
     batching = settings.batching
     former: Former = BatchFormer(batching, len(workers)) if batching else DirectFormer()
