@@ -283,6 +283,8 @@ def _check_usage(given: dict[str, Any]) -> None:
         raise click.UsageError("--load-model requires --model-control-mode=explicit.")
     if "*" in given["load_model"] and len(given["load_model"]) > 1:
         raise click.UsageError("--load-model=* must be the only --load-model.")
+    if any("/" in name or name.strip() in {"", ".", ".."} for name in given["load_model"]):
+        raise click.UsageError("--load-model must be the name of a model.")
     if given["model_namespacing"]:
         raise click.UsageError("--model-namespacing is not supported: a model name must be unique.")
     if set(given["model_config_name"]) & {"/", "\0"}:

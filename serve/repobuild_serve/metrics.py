@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from repobuild_serve.core.custom_metrics import CustomMetrics
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.http.exchange import Exchange, KnownHead
 from repobuild_serve.http.limits import Limits
@@ -84,7 +85,7 @@ _PROCESSOR = (
 )
 
 
-def metrics_text(models: Models) -> str:
+def metrics_text(models: Models, custom: CustomMetrics) -> str:
     """All metrics in Prometheus text format 0.0.4."""
     versions = list(models.ready_versions())
     lines: list[str] = []
@@ -98,6 +99,7 @@ def metrics_text(models: Models) -> str:
             lines.append(f"{name}{_labels(version, reason=reason)} {count}")
     for (name, meaning), measured in zip(_PROCESSOR, _processor_values(), strict=False):
         lines += [*_heading(name, "gauge", meaning), f"{name} {measured}"]
+    lines += custom.lines()
     return "\n".join(lines) + "\n"
 
 
@@ -128,8 +130,9 @@ def _processor_values() -> list[float | int]:
 class MetricsRoutes:
     """The application of the metrics port."""
 
-    def __init__(self, models: Models, limits: Limits) -> None:
+    def __init__(self, models: Models, limits: Limits, custom: CustomMetrics) -> None:
         self._models = models
+        self._custom = custom
         self._limits = limits
 
     def respond(self, request: Request, exchange: Exchange) -> bytes | None:
@@ -138,7 +141,7 @@ class MetricsRoutes:
             return error_reply(405, "Method Not Allowed", PLAIN)
         if request.target.partition(b"?")[0] != b"/metrics":
             return reply(200)
-        return reply(200, metrics_text(self._models).encode(), _CONTENT_TYPE)
+        return reply(200, metrics_text(self._models, self._custom).encode(), _CONTENT_TYPE)
 
     def known_head(self, request: Request) -> KnownHead | None:
         """See ``Application.known_head``: nothing is remembered."""

@@ -30,7 +30,7 @@ from repobuild_serve.http.infer import InferService
 from repobuild_serve.http.limits import Limits
 from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
-from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models
+from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models, Poller
 from repobuild_serve.metrics import MetricsRoutes
 from repobuild_serve.profile import CURRENT, Profile
 from repobuild_serve.repository import model_folders
@@ -41,7 +41,6 @@ _OTHER_FILES = 1024
 _COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
 _TLS_GOODBYE_SECONDS = 2
-_SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +165,28 @@ class Server:
             gc.collect()
             gc.freeze()
             gc.set_threshold(*_COLLECTOR)
-            await self._open_ports()
+            await self._open_ports(services)
             tasks = [loop.create_task(self._sweep())]
             if options.mode is Mode.POLL:
-                tasks.append(loop.create_task(self._poll(control)))
+                poller = Poller(control, self._models, options.poll_seconds)
+                tasks.append(loop.create_task(poller.run()))
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
             return await self._drain(control)
         finally:
             self._models.close()
+            await self._ended(services)
             control.close()
             if self._announced is not None:
                 self._announced.unlink(missing_ok=True)
+
+    async def _ended(self, services: Services) -> None:
+        """Wait for instances that take time to end."""
+        # Closing a model may only have asked the loop to begin with it.
+        await asyncio.sleep(0)
+        if services.endings:
+            await asyncio.wait(services.endings, timeout=self._options.exit_timeout)
 
     def _control_options(self) -> ControlOptions:
         options = self._options
@@ -190,7 +198,6 @@ class Server:
             threads=options.load_threads,
             retries=options.load_retries,
             startup=options.startup_models,
-            settle_seconds=min(_SETTLE_SECONDS, options.poll_seconds / 2),
         )
 
     def _check_repositories(self) -> None:
@@ -214,14 +221,6 @@ class Server:
         loading.cancel()
         await asyncio.wait((loading,))
         return None
-
-    async def _poll(self, control: Control) -> None:
-        while True:
-            await asyncio.sleep(self._options.poll_seconds)
-            try:
-                await control.poll()
-            except Exception:  # noqa: BLE001 - a bug in one look at the repository must not end the watch
-                _LOG.exception("the model repository could not be polled")
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -250,14 +249,14 @@ class Server:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
-    async def _open_ports(self) -> None:
+    async def _open_ports(self, services: Services) -> None:
         options = self._options
         http_port = await self._listen(
             self._routes, options.http_address, options.http_port, "HTTP", options.front.tls
         )
         metrics_port = None
         if options.allow_metrics:
-            metrics = MetricsRoutes(self._models, options.limits)
+            metrics = MetricsRoutes(self._models, options.limits, services.custom_metrics)
             metrics_port = await self._listen(
                 metrics, options.metrics_address, options.metrics_port, "metrics"
             )
@@ -328,6 +327,7 @@ class Server:
         loop = asyncio.get_running_loop()
         _LOG.info("stopping: requests in flight are finished, new ones refused")
         self._routes.exiting()
+        control.refuse()
         for listener in self._listeners:
             listener.close()
         for host in self._hosts:

@@ -39,12 +39,21 @@ ONNX_TYPES = {
 
 BACKEND_SOURCE = '''
 """A backend for tests: gives back its input, after a delay, or misbehaves when the data asks for it."""
+import os
+import pathlib
 import threading
 import time
 
 import numpy as np
 
 counted = {}
+
+
+def wait_at(gate):
+    """Say that somebody is here, and wait until the test lets him pass."""
+    pathlib.Path(gate + ".reached").touch()
+    while not os.path.exists(gate + ".open"):
+        time.sleep(0.01)
 
 
 class Instance:
@@ -55,6 +64,8 @@ class Instance:
     def run(self, inputs):
         (array,) = inputs.values()
         time.sleep(self.delay)
+        if "gate" in self.settings.parameters:
+            wait_at(self.settings.parameters["gate"])
         values = array.ravel().tolist()
         if -1.0 in values:
             raise ValueError("the model met -1")
@@ -84,9 +95,8 @@ class Backend:
         text = path.read_text()
         if text == "broken":
             raise RuntimeError("the file is broken")
-        if text in ("slow", "hang"):
-            print("opening", flush=True)
-            time.sleep(1 if text == "slow" else 1000)
+        if text.startswith("gate "):
+            wait_at(text.removeprefix("gate "))
         if text == "flaky":
             counted[settings.name] = counted.get(settings.name, 0) + 1
             if counted[settings.name] < 3:
@@ -284,6 +294,29 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         encoding="utf-8",
     )
     return folder
+
+
+class Gate:
+    """A place where the test backend waits until the test lets it pass; for tests that must not race."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gate"
+
+    def reached(self) -> bool:
+        """Whether somebody waits there, or did."""
+        return self.path.with_suffix(".reached").exists()
+
+    def open(self) -> None:
+        """Let everybody pass, now and later."""
+        self.path.with_suffix(".open").touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate: models wait there in ``open`` if their file says ``gate PATH``, in ``run`` by parameter."""
+    made = Gate(tmp_path)
+    yield made
+    made.open()
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 
 CODE = """
 import asyncio, sys
-import repobuild_serve.lifecycle.control as control
-import repobuild_serve.lifecycle.reading as reading
+from repobuild_serve import lifecycle
+from repobuild_serve.lifecycle import reading
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
@@ -21,10 +21,10 @@ def watched(*arguments):
     return original(*arguments)
 reading.read_source = watched
 async def main():
-    models, loop = control.Models(), asyncio.get_running_loop()
+    models, loop = lifecycle.Models(), asyncio.get_running_loop()
     services = Services(loop, InternalCalls(loop, Router()), models, CURRENT, {})
-    options = control.ControlOptions((Path(sys.argv[1]),))
-    return await control.Control(options, models, services, Router()).load_startup()
+    options = lifecycle.ControlOptions((Path(sys.argv[1]),))
+    return await lifecycle.Control(options, models, services, Router()).load_startup()
 problems = asyncio.run(main())
 print(problems, seen)
 """

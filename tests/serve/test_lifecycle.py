@@ -143,6 +143,7 @@ def test_all_models_at_the_start(started, repository):
         ["--load-model=m"],
         [EXPLICIT, "--load-model=*", "--load-model=m"],
         ["--model-namespacing=true"],
+        [EXPLICIT, "--load-model=../x"],
         ["--model-control-mode=sometimes"],
         ["--repository-poll-secs=0"],
         ["--model-config-name=../x"],
@@ -164,6 +165,8 @@ def test_a_start_up_model_that_is_not_there(launch, repository):
     ("body", "status", "text"),
     [
         ({"parameters": {"foo": "x"}}, 500, "unexpected error on creating Triton parameter"),
+        ({"parameters": 1}, 500, "attempt to get members for non-object"),
+        ({"parameters": None}, 500, "attempt to get members for non-object"),
         ({"parameters": {"config": 1}}, 500, "attempt to access JSON non-string as string"),
         (
             {"parameters": {"config": "{"}},
@@ -186,7 +189,16 @@ def test_a_start_up_model_that_is_not_there(launch, repository):
             "failed to load 'm', failed to poll from model repository",
         ),
     ],
-    ids=["other key", "no string", "no JSON", "no config", "other name", "files without config"],
+    ids=[
+        "other key",
+        "number",
+        "null",
+        "no string",
+        "no JSON",
+        "no config",
+        "other name",
+        "files without config",
+    ],
 )
 def test_loads_that_are_refused(started, repository, body, status, text):
     repository.echo("m")
@@ -517,13 +529,25 @@ def test_a_config_by_name(started, repository):
 # In flight
 
 
-def test_an_unload_lets_requests_in_flight_finish(started, repository):
-    repository.echo("m", delay_ms=600)
-    server = started(repository, EXPLICIT, "--load-model=m")
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(server.infer("m", ONE)))
+def in_background(call):
+    """Call on a thread; the thread, and a list that will hold the result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call()))
     thread.start()
-    wait_for(lambda: "m" in busy_models(server))
+    return thread, results
+
+
+def gated(repository, gate):
+    """Let the opening of model ``m`` wait at the gate."""
+    repository.echo("m")
+    (repository.path / "m" / "1" / "model.txt").write_text(f"gate {gate.path}")
+
+
+def test_an_unload_lets_requests_in_flight_finish(started, repository, gate):
+    repository.echo("m", extra=f'parameters {{ key: "gate" value {{ string_value: "{gate.path}" }} }}')
+    server = started(repository, EXPLICIT, "--load-model=m")
+    thread, answers = in_background(lambda: server.infer("m", ONE))
+    wait_for(gate.reached)
     assert unload(server, "m").status == 200
     assert states(server) == {"1": ("UNLOADING", None)}
     assert not ready(server)
@@ -531,54 +555,76 @@ def test_an_unload_lets_requests_in_flight_finish(started, repository):
     assert server.infer("m/versions/1", ONE).status == 503
     assert load(server, "m").status == 200
     assert states(server) == {"1": ("READY", None)}
-    assert server.infer("m", ONE).status == 200
+    assert ready(server)
+    assert answers == []
+    gate.open()
     thread.join()
     assert answers[0].status == 200
-    assert states(server) == {"1": ("READY", None)}
-
-
-def busy_models(server):
-    """Models with a request that an instance has taken up."""
-    time.sleep(0.2)
-    return {"m"}
-
-
-def test_a_load_makes_others_wait_for_nothing(started, repository):
-    warmup = (
-        'model_warmup [{ name: "w" batch_size: 1 '
-        'inputs { key: "IN" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }]'
-    )
-    repository.echo("slow", delay_ms=1500, extra=warmup)
-    repository.echo("m")
-    server = started(repository, EXPLICIT, "--load-model=m")
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(load(server, "slow")))
-    thread.start()
-    wait_for(lambda: states(server, "slow") == {"1": ("LOADING", None)})
-    assert not ready(server)
     assert server.infer("m", ONE).status == 200
-    assert server.infer("slow", ONE).status == 404
-    assert server.infer("slow/versions/1", ONE).status == 503
-    assert thread.is_alive()
-    again = load(server, "slow")
-    thread.join()
-    assert (answers[0].status, again.status) == (200, 200)
-    assert server.log.read_text().count("loaded 'slow' version 1") == 1
-    assert server.statistics("slow")["execution_count"] == 1
+    assert states(server) == {"1": ("READY", None)}
+    assert server.statistics("m")["inference_count"] == 1
 
 
-def test_an_unload_during_a_load_comes_after_it(started, repository):
-    repository.echo("m")
-    (repository.path / "m" / "1" / "model.txt").write_text("slow")
-    server = started(repository, EXPLICIT)
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(load(server, "m")))
-    thread.start()
-    wait_for(lambda: states(server) == {"1": ("LOADING", None)})
+def test_the_end_of_an_unload(started, repository, gate):
+    repository.echo("m", extra=f'parameters {{ key: "gate" value {{ string_value: "{gate.path}" }} }}')
+    server = started(repository, EXPLICIT, "--load-model=m")
+    thread, answers = in_background(lambda: server.infer("m", ONE))
+    wait_for(gate.reached)
     assert unload(server, "m").status == 200
+    gate.open()
     thread.join()
     assert answers[0].status == 200
     wait_for(lambda: states(server) == {"1": ("UNAVAILABLE", "unloaded")})
+
+
+def test_a_load_makes_others_wait_for_nothing(started, repository, gate):
+    gated(repository, gate)
+    repository.echo("other")
+    server = started(repository, EXPLICIT, "--load-model=other")
+    thread, answers = in_background(lambda: load(server, "m"))
+    wait_for(gate.reached)
+    assert states(server) == {"1": ("LOADING", None)}
+    assert not ready(server)
+    assert server.infer("other", ONE).status == 200
+    assert server.infer("m", ONE).status == 404
+    assert server.infer("m/versions/1", ONE).status == 503
+    second, again = in_background(lambda: load(server, "m"))
+    assert answers == []
+    gate.open()
+    thread.join()
+    second.join()
+    assert (answers[0].status, again[0].status) == (200, 200)
+    assert server.log.read_text().count("loaded 'm' version 1") == 1
+
+
+def test_an_unload_during_a_load_comes_after_it(started, repository, gate):
+    gated(repository, gate)
+    server = started(repository, EXPLICIT)
+    thread, answers = in_background(lambda: load(server, "m"))
+    wait_for(gate.reached)
+    second, unloaded = in_background(lambda: unload(server, "m"))
+    gate.open()
+    thread.join()
+    second.join()
+    assert (answers[0].status, unloaded[0].status) == (200, 200)
+    wait_for(lambda: states(server) == {"1": ("UNAVAILABLE", "unloaded")})
+
+
+def test_the_old_version_serves_while_the_new_one_is_loaded(started, repository, gate):
+    repository.echo("m")
+    server = started(repository, EXPLICIT, "--load-model=m")
+    assert server.infer("m", ONE).status == 200
+    gated(repository, gate)
+    thread, answers = in_background(lambda: load(server, "m"))
+    wait_for(gate.reached)
+    assert states(server) == {"1": ("READY", None)}
+    assert ready(server)
+    assert server.infer("m", ONE).status == 200
+    assert server.statistics("m")["inference_count"] == 2
+    gate.open()
+    thread.join()
+    assert answers[0].status == 200
+    assert server.statistics("m")["inference_count"] == 0
 
 
 def test_many_loads_at_once(started, repository):
@@ -605,36 +651,45 @@ def test_loads_and_unloads_of_one_model_at_once(started, repository):
 # The end
 
 
-def test_a_stop_during_a_load_answers_it_and_unloads(started, repository):
-    repository.echo("m")
-    (repository.path / "m" / "1" / "model.txt").write_text("slow")
+def test_a_stop_during_a_load_answers_it_and_unloads(started, repository, gate):
+    gated(repository, gate)
     server = started(repository, EXPLICIT)
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(load(server, "m")))
-    thread.start()
-    wait_for(lambda: states(server) == {"1": ("LOADING", None)})
+    thread, answers = in_background(lambda: load(server, "m"))
+    wait_for(gate.reached)
+    server.process.terminate()
+    wait_for(lambda: "stopping" in server.log.read_text())
+    gate.open()
     assert server.stop() == 0
     thread.join()
     assert answers[0].status == 200
     assert "Traceback" not in server.log.read_text()
 
 
-def test_a_stop_during_the_start(launch, repository):
-    for name in ("m", "n"):
-        repository.echo(name)
-        (repository.path / name / "1" / "model.txt").write_text("slow")
+def test_a_stop_during_the_start(launch, repository, gate):
+    gated(repository, gate)
+    repository.echo("other")
     server = launch(repository.path, "--model-load-thread-count=1")
-    wait_for(lambda: "opening" in server.log.read_text())
+    wait_for(gate.reached)
+    server.process.terminate()
+    wait_for(lambda: "stopping" in server.log.read_text())
+    gate.open()
     assert server.stop() == 0
     text = server.log.read_text()
-    assert text.count("opening") == 1
+    assert "loaded 'other'" not in text
     assert "Traceback" not in text
 
 
-def test_a_load_that_hangs_does_not_keep_the_server(launch, repository):
-    repository.echo("m")
-    (repository.path / "m" / "1" / "model.txt").write_text("hang")
-    server = launch(repository.path, "--exit-timeout-secs=1")
-    wait_for(lambda: "opening" in server.log.read_text())
+@pytest.mark.parametrize("when", ["at the start", "on request"])
+def test_a_load_that_hangs_does_not_keep_the_server(launch, serving, repository, gate, when):
+    gated(repository, gate)
+    if when == "at the start":
+        server = launch(repository.path, "--exit-timeout-secs=1")
+    else:
+        server = serving(repository.path, EXPLICIT, "--exit-timeout-secs=1")
+        with server.connect() as connection:
+            connection.sendall(b"POST /v2/repository/models/m/load HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+            wait_for(gate.reached)
+            assert server.stop() == 1
+    wait_for(gate.reached)
     assert server.stop() == 1
     assert "Exit timeout expired. Exiting immediately." in server.log.read_text()

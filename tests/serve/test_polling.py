@@ -59,7 +59,7 @@ def test_folders_that_come_change_and_go(started, repository):
     shutil.rmtree(folder)
     wait_for(lambda: server.infer("m", ONE).status == 404)
     wait_for(lambda: states(server) == {})
-    assert server.ask("GET", "/v2/health/ready").status == 200
+    wait_for(lambda: server.ask("GET", "/v2/health/ready").status == 200)
 
 
 def test_nothing_changes_without_a_change(started, repository):

@@ -199,9 +199,8 @@ def test_an_unknown_backend(repository, load):
     repository.config("m", 'backend: "zzz"\n' + IO)
     assert load()[1] == [
         (
-            "m: Invalid argument: unable to find backend library for backend 'zzz', try specifying runtime "
-            "on the model "
-            "configuration."
+            "m, version 1: Invalid argument: unable to find backend library for backend 'zzz', try "
+            "specifying runtime on the model configuration."
         )
     ]
 

@@ -13,6 +13,7 @@ from repobuild_serve.errors import LoadError
 
 _BUILT_IN = {
     "onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend",
+    "python": "repobuild_serve.backends.python.backend:PythonBackend",
     "pytorch": "repobuild_serve.backends.pytorch:PyTorchBackend",
 }
 _GROUP = "repobuild_serve.backends"

@@ -69,13 +69,22 @@ _SERVED: dict[str, Any] = {
 _SWITCHES = {"response_cache": "enable"}
 
 
+# What a backend serves beyond the table.
+_BACKENDS: dict[str, dict[str, Any]] = {
+    "python": {
+        "input": {**_SERVED["input"], "allow_ragged_batch": None},
+        "model_transaction_policy": {"decoupled": None},
+    },
+}
+
+
 def refuse_unserved(config: Any) -> None:
     """Check that nothing is asked for that this release does not do.
 
     Raises:
         ConfigError: Names every such field of the model at once.
     """
-    found = sorted(set(_unserved(config, _SERVED, "")))
+    found = sorted(set(_unserved(config, _SERVED | _BACKENDS.get(config.backend, {}), "")))
     if found:
         listed = ", ".join(f"'{path}'" for path in found)
         raise ConfigError(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
+from repobuild_serve.core.custom_metrics import CustomMetrics
 from repobuild_serve.profile import Profile
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Services:
         profile: Which release's answers are given where releases differ.
         backend_options: Value by key, by backend name: the ``--backend-config`` options; the empty name holds
             those for every backend.
+        custom_metrics: Metrics that models define themselves.
+        endings: Instances that are being ended, which the server waits for before it ends itself.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -64,3 +67,5 @@ class Services:
     models: Directory
     profile: Profile
     backend_options: Mapping[str, Mapping[str, str]]
+    custom_metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    endings: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -43,9 +43,7 @@ class RepositoryRoutes:
     def _read_index(
         self, request: Request, match: re.Match[bytes], exchange: Exchange
     ) -> Coroutine[Any, Any, bytes]:
-        ready_only = _member(_document(request), "ready")
-        if ready_only is None:
-            ready_only = False
+        ready_only = _member(_document(request), "ready", False)
         if not isinstance(ready_only, bool):
             if self._profile.legacy:
                 raise RequestError("attempt to access JSON non-boolean as boolean", Code.INTERNAL)
@@ -57,7 +55,10 @@ class RepositoryRoutes:
     ) -> Coroutine[Any, Any, bytes]:
         _refuse_repository(match)
         parameters: dict[str, str | bytes] = {}
-        for name, value in (_member(_document(request), "parameters") or {}).items():
+        given = _member(_document(request), "parameters", {})
+        if not isinstance(given, dict):
+            raise RequestError("attempt to get members for non-object", Code.INTERNAL)
+        for name, value in given.items():
             if not isinstance(value, str):
                 raise RequestError("attempt to access JSON non-string as string", Code.INTERNAL)
             if name == "config":
@@ -72,14 +73,13 @@ class RepositoryRoutes:
         self, request: Request, match: re.Match[bytes], exchange: Exchange
     ) -> Coroutine[Any, Any, bytes]:
         _refuse_repository(match)
-        dependents = _member(_member(_document(request), "parameters"), "unload_dependents")
-        if dependents is None:
+        try:
+            dependents = _dependents(request)
+        except RequestError:
+            # 24.10 takes any body, and one that it cannot read for an empty one.
+            if not self._profile.legacy:
+                raise
             dependents = False
-        if not isinstance(dependents, bool):
-            raise RequestError(
-                "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean",
-                Code.INTERNAL,
-            )
         return self._unload(_name(match), dependents)
 
     async def _index(self, ready_only: bool) -> bytes:
@@ -94,12 +94,22 @@ class RepositoryRoutes:
         return reply(200)
 
 
+def _dependents(request: Request) -> bool:
+    found = _member(_member(_document(request), "parameters", {}), "unload_dependents", False)
+    if not isinstance(found, bool):
+        raise RequestError(
+            "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean",
+            Code.INTERNAL,
+        )
+    return found
+
+
 def _document(request: Request) -> Any:
     return load_json(request.body) if request.body else None
 
 
-def _member(document: Any, name: str) -> Any:
-    return document.get(name) if isinstance(document, dict) else None
+def _member(document: Any, name: str, default: Any) -> Any:
+    return document.get(name, default) if isinstance(document, dict) else default
 
 
 def _name(match: re.Match[bytes]) -> str:

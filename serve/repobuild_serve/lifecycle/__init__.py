@@ -4,7 +4,9 @@
 threads. Everything else helps those.
 """
 
-from repobuild_serve.lifecycle.control import Control, ControlOptions, Mode
+from repobuild_serve.lifecycle.control import Control
 from repobuild_serve.lifecycle.directory import Models
+from repobuild_serve.lifecycle.options import ControlOptions, Mode
+from repobuild_serve.lifecycle.polling import Poller
 
-__all__ = ["Control", "ControlOptions", "Mode", "Models"]
+__all__ = ["Control", "ControlOptions", "Mode", "Models", "Poller"]

@@ -64,7 +64,7 @@ class Changer:
         """
         model = self._models.track(name)
         folder = source.folder
-        if folder.problem is not None and (not folder.versions or folder.backend is None):
+        if folder.problem is not None and not folder.versions:
             model.records[_NO_VERSION] = _failed(folder.problem)
             _LOG.error("failed to load '%s': %s", name, folder.problem.text)
             self._share(source, ())

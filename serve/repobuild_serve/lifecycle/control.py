@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
 from repobuild_serve.lifecycle.graph import dependents, leaving, levels, members
 from repobuild_serve.lifecycle.loading import Reading, Source
 from repobuild_serve.lifecycle.natives import import_natives
+from repobuild_serve.lifecycle.options import ControlOptions, Mode
 from repobuild_serve.lifecycle.overrides import Overrides, check_name, overrides_from
 from repobuild_serve.lifecycle.pool import Pool
 from repobuild_serve.lifecycle.reading import Found, read_all
@@ -29,39 +29,6 @@ from repobuild_serve.repository import find_model, model_names
 
 _LOG = logging.getLogger(__name__)
 _READERS = 4
-
-
-class Mode(enum.Enum):
-    """When models come and go; the value is the one of ``--model-control-mode``."""
-
-    NONE = "none"
-    POLL = "poll"
-    EXPLICIT = "explicit"
-
-
-@dataclass(frozen=True, slots=True)
-class ControlOptions:
-    """What the command line says about the life cycle.
-
-    Attributes:
-        repositories: Folders of models.
-        mode: When models come and go.
-        auto_complete: Whether missing parts of a config are taken from the model.
-        config_name: Value of ``--model-config-name``; empty for none.
-        threads: Versions loaded at a time.
-        retries: How often a load that failed is tried again at once.
-        startup: Models to load at the start in explicit mode; ``*`` alone stands for all.
-        settle_seconds: How long a changed model folder must have stayed as it is in poll mode.
-    """
-
-    repositories: tuple[Path, ...]
-    mode: Mode = Mode.NONE
-    auto_complete: bool = True
-    config_name: str = ""
-    threads: int = 4
-    retries: int = 0
-    startup: tuple[str, ...] = ()
-    settle_seconds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +66,6 @@ class Control:
         self._asked: set[str] = set()
         self._operations: set[asyncio.Future[None]] = set()
         self._ending = False
-        self._told: dict[str, str] = {}
         models.commands = self
 
     # Commands
@@ -160,7 +126,7 @@ class Control:
         finally:
             self._changer.starting = False
         for name, text in outcome.unreadable.items():
-            self._tell_once(name, text)
+            _LOG.error("Poll failed for model directory '%s': %s", name, text)
             problems.append(f"{name}: {text}")
         for name, text in sorted(outcome.failures.items()):
             model = self._models.tracked.get(name)
@@ -171,9 +137,13 @@ class Control:
             ] or [f"{name}: {text}"]
         return problems
 
+    def refuse(self) -> None:
+        """Begin no load or unload any more."""
+        self._ending = True
+
     async def end(self) -> None:
         """Let loads that have begun finish, then unload everything and wait until it is gone."""
-        self._ending = True
+        self.refuse()
         while self._operations:
             await asyncio.wait(self._operations)
         await self._loaders.idle()
@@ -191,58 +161,37 @@ class Control:
 
     # Poll mode
 
-    async def poll(self) -> None:
-        """Look at the repositories once, and bring everything up to date with them."""
-        try:
-            names, twice = await self.names()
-        except OSError as exc:
-            # A file system that is away for a moment must not end all service.
-            _LOG.error("failed to poll model repository: %s; everything stays as it is", exc)
-            return
-        for name in twice:
-            self._tell_once(name, "not unique across all model repositories")
-        there = set(names) - set(twice)
+    @property
+    def known(self) -> Mapping[str, Source]:
+        """What the models that serve were loaded from, by name."""
+        return self._changer.known
+
+    async def refresh(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Load models, or bring them up to date.
+
+        Returns:
+            Why a model cannot be read, by name.
+
+        Raises:
+            StartError: A package is missing.
+        """
         with self._operation():
-            for name in [name for name in self._models.tracked if name not in there]:
-                await self._unload(name, cascade=False)
-                self._models.forget_failures(name)
-            changed = await all_of(self._has_changed(name) for name in sorted(there))
-            requests = {name: Overrides() for name, new in zip(sorted(there), changed, strict=True) if new}
-            if not requests:
-                return
-            try:
-                outcome = await self._load(requests)
-            except StartError as exc:
-                _LOG.error("failed to poll model repository: %s", exc.render())
-                return
-            for name in requests.keys() - outcome.unreadable.keys():
-                self._told.pop(name, None)
-            for name, text in outcome.unreadable.items():
-                self._tell_once(name, text)
+            return (await self._load({name: Overrides() for name in names})).unreadable
 
-    async def _has_changed(self, name: str) -> bool:
-        """Whether a model folder is not as it was loaded, and nobody is just writing it."""
-        try:
-            before = await self._look(name)
-            known = self._changer.known.get(name)
-            if known is not None and known.print == before:
-                return False
-            await asyncio.sleep(self._options.settle_seconds)
-            if await self._look(name) == before:
-                return True
-            _LOG.info("model folder '%s' is being written: it is left to the next poll", name)
-        except (ConfigError, OSError) as exc:
-            self._tell_once(name, str(exc))
-        return False
+    async def remove(self, name: str) -> None:
+        """Unload a model that is in no repository any more."""
+        with self._operation():
+            await self._unload(name, cascade=False)
+        self._models.forget_failures(name)
 
-    async def _look(self, name: str) -> Fingerprint:
+    async def look(self, name: str) -> Fingerprint:
+        """The state of a model's files.
+
+        Raises:
+            ConfigError: There is no such model, or there are two.
+            OSError: It cannot be read.
+        """
         return await self._readers.run(lambda: fingerprint(find_model(self._options.repositories, name)))
-
-    def _tell_once(self, name: str, text: str) -> None:
-        """Log why a model cannot be read, unless the last look found the same."""
-        if self._told.get(name) != text:
-            self._told[name] = text
-            _LOG.error("Poll failed for model directory '%s': %s", name, text)
 
     # Operations
 

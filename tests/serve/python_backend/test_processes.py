@@ -1,0 +1,150 @@
+"""Processes of python models: crashes, restarts, and their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+MORTAL = """
+class TritonPythonModel:
+    def execute(self, requests):
+        value = int(requests[0].inputs()[0].as_numpy()[0, 0])
+        if value == -1:
+            os._exit(3)
+        if value == -2:
+            import time
+            open(os.path.join(os.path.dirname(__file__), "..", "..", "..", "reached"), "w").close()
+            time.sleep(600)
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[os.getpid()]], dtype=np.int32))])
+            for request in requests
+        ]
+"""
+UNHEALTHY = "Stub process 'mortal_0_0' is not healthy."
+
+
+def pid_of(server, one, model="mortal"):
+    answer = server.infer(model, one())
+    return answer.json["outputs"][0]["data"][0] if answer.status == 200 else None
+
+
+def test_a_crash_costs_its_request_and_the_process_is_started_again(
+    started, models, repository, one, processes
+):
+    _, wait_until = processes
+    models.add("mortal", MORTAL)
+    server = started(repository)
+    first = pid_of(server, one)
+    answer = server.infer("mortal", one(-1))
+    assert (answer.status, answer.error) == (500, UNHEALTHY)
+    wait_until(lambda: pid_of(server, one))
+    assert pid_of(server, one) != first
+
+
+def test_a_kill_under_load_costs_only_the_requests_of_its_batch(started, models, repository, one, processes):
+    alive, wait_until = processes
+    models.add(
+        "mortal", MORTAL.replace("-2:", "-2 or value == 7:").replace("time.sleep(600)", "time.sleep(60)")
+    )
+    folder = models.path / "mortal"
+    config = folder / "config.pbtxt"
+    config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_CPU count: 2"))
+    server = started(repository)
+    stop = threading.Event()
+    failed: list[str] = []
+    answered: list[int] = []
+    reached = Path(models.path).parent / "reached"
+
+    def hang():
+        return server.infer("mortal", one(7))
+
+    def load():
+        while not stop.is_set():
+            answer = server.infer("mortal", one())
+            if answer.status == 200:
+                answered.append(answer.json["outputs"][0]["data"][0])
+            else:
+                failed.append(answer.error)
+
+    with ThreadPoolExecutor(4) as pool:
+        hanging = pool.submit(hang)
+        wait_until(reached.exists)
+        loads = [pool.submit(load) for _ in range(3)]
+        wait_until(lambda: len(answered) > 20)
+        working = set(answered)
+        assert len(working) == 1
+        victims = [pid for pid in children(server) if pid not in working]
+        assert len(victims) == 1
+        os.kill(victims[0], signal.SIGKILL)
+        assert hanging.result(30).error == "Stub process 'mortal_0_1' is not healthy." or (
+            hanging.result().error == UNHEALTHY
+        )
+        wait_until(lambda: len(set(answered)) > 1)
+        stop.set()
+        for done in loads:
+            done.result()
+    assert failed == []
+    assert not alive(victims[0])
+
+
+def children(server):
+    """Process ids of the children of a server."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(parent) == server.process.pid and state != "Z":
+                found.append(int(folder.name))
+    return found
+
+
+def test_nothing_is_left_when_the_server_is_killed(started, models, repository, one, processes):
+    alive, wait_until = processes
+    code = MORTAL.replace(
+        "class Triton", "import subprocess\nHELPER = subprocess.Popen(['sleep', '600'])\nclass Triton"
+    )
+    models.add("mortal", code.replace("[[os.getpid()]]", "[[HELPER.pid if value == 6 else os.getpid()]]"))
+    server = started(repository)
+    pid = pid_of(server, one)
+    helper = server.infer("mortal", one(6)).json["outputs"][0]["data"][0]
+    assert alive(pid)
+    assert alive(helper)
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(server.infer, "mortal", one(-2))
+        wait_until((Path(models.path).parent / "reached").exists)
+        os.kill(server.process.pid, signal.SIGKILL)
+        with pytest.raises(OSError):
+            hanging.result()
+    wait_until(lambda: not alive(pid) and not alive(helper))
+
+
+def test_the_end_of_the_server_finalizes_models(started, models, repository, one, processes):
+    alive, _ = processes
+    models.add(
+        "mortal",
+        MORTAL
+        + """
+    def finalize(self):
+        open(os.path.join(os.path.dirname(__file__), "..", "..", "..", "finalized"), "w").close()
+        print("printed at the end")
+""",
+    )
+    server = started(repository)
+    pid = pid_of(server, one)
+    # As a terminal does: to every process of the group, which the child is not one of.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+    assert pid_of(server, one) == pid
+    assert server.stop() == 0
+    assert (models.path.parent / "finalized").exists()
+    assert not alive(pid)
+    assert "printed at the end" in server.log.read_text()
+    assert not list(models.path.rglob("__pycache__"))
