@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.soak.ledger import Wrong
-from tests.soak.models import Model
+from tests.soak.models import MEMBERS, Model
 from tests.soak.truth import Life, now, reason_for
 from tests.soak.wire import Reply, chunked_request, decoded, request
 
@@ -215,7 +215,7 @@ def _check_outputs(
 def _check_chain(question: Question, outputs: dict[str, Any], lives: dict[str, Life], until: float) -> None:
     before = question.values
     allowed = {1}
-    for name, member in (("MIDDLE", "scale"), ("OUT", "snake")):
+    for name, member in zip(("MIDDLE", "OUT"), MEMBERS, strict=True):
         life = lives[member]
         live = [v for v in life.versions if life.may_answer(v, question.since, until)]
         allowed = {a * v for a in allowed for v in live}

@@ -190,6 +190,8 @@ MODELS = (
     Model("chain", "ensemble", fixed=True, largest=8),
 )
 
+MEMBERS = ("scale", "snake")
+"""What the ensemble ``chain`` is made of."""
 TUNED_INSTANCES = 2
 
 
@@ -280,9 +282,9 @@ def _chain(model: Model) -> str:
         output [{{ name: "MIDDLE" data_type: TYPE_FP32 dims: [ {model.largest} ] }},
                 {{ name: "OUT" data_type: TYPE_FP32 dims: [ {model.largest} ] }}]
         ensemble_scheduling {{ step [
-          {{ model_name: "scale" model_version: -1
+          {{ model_name: "{MEMBERS[0]}" model_version: -1
             input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "MIDDLE" }} }},
-          {{ model_name: "snake" model_version: -1
+          {{ model_name: "{MEMBERS[1]}" model_version: -1
             input_map {{ key: "IN" value: "MIDDLE" }} output_map {{ key: "OUT" value: "OUT" }} }} ] }}
         """)
 

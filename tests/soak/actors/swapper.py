@@ -7,8 +7,8 @@ import random
 
 from tests.soak.context import Soak
 from tests.soak.ledger import Wrong
-from tests.soak.models import Model
-from tests.soak.truth import Span, now
+from tests.soak.models import MEMBERS, Model
+from tests.soak.truth import Life, Span, now
 from tests.soak.wire import ask
 
 LOAD_SECONDS = 90
@@ -44,7 +44,8 @@ class Swapper:
         old, new = life.current, max(life.versions) + 1
         life.versions[new] = span = Span(start)
         reset = Span(start)
-        life.resets.append(reset)
+        for changed in affected(soak, model.name):
+            changed.resets.append(reset)
         soak.repository.add_version(model, new)
         await bring(soak, model.name, new)
         end = now()
@@ -75,10 +76,18 @@ class Swapper:
         if soak.mode != "poll":
             # Without the broken version there is nothing new to load: it may still be loaded anew.
             start = now()
-            life.resets.append(reset := Span(start))
+            reset = Span(start)
+            for changed in affected(soak, model.name):
+                changed.resets.append(reset)
             await bring(soak, model.name, life.current)
             reset.until = now()
         soak.ledger.done["broken versions"] += 1
+
+
+def affected(soak: Soak, name: str) -> list[Life]:
+    """The lives of a model and of the ensembles that come up anew with it."""
+    names = [name, *(["chain"] if name in MEMBERS else [])]
+    return [soak.lives[each] for each in names if each in soak.lives]
 
 
 async def bring(soak: Soak, name: str, version: int) -> None:
@@ -88,13 +97,7 @@ async def bring(soak: Soak, name: str, version: int) -> None:
         Wrong: It did not.
     """
     if soak.mode == "explicit":
-        reply = await ask(
-            soak.server.port, "POST", f"/v2/repository/models/{name}/load", seconds=LOAD_SECONDS
-        )
-        if reply.status != 200:
-            raise Wrong(f"load: {reply.status} {reply.body[:500]!r}")
-        if reply.body:
-            raise Wrong(f"load: a body of {reply.body[:100]!r}")
+        await _load(soak, name)
     deadline = now() + LOAD_SECONDS
     while True:
         reply = await ask(soak.server.port, "GET", f"/v2/models/{name}")
@@ -105,3 +108,18 @@ async def bring(soak: Soak, name: str, version: int) -> None:
         if now() > deadline:
             raise Wrong(f"polling has not brought version {version}: {reply.body[:300]!r}")
         await asyncio.sleep(0.05)
+
+
+async def _load(soak: Soak, name: str) -> None:
+    """Ask for a load, again if a process that was just coming up has been killed."""
+    while True:
+        start = now()
+        reply = await ask(
+            soak.server.port, "POST", f"/v2/repository/models/{name}/load", seconds=LOAD_SECONDS
+        )
+        if reply.status == 200 and not reply.body:
+            return
+        killed = reply.status in {400, 500} and "is not healthy" in reply.error
+        if not killed or not soak.lives[name].maimed(start, now()):
+            raise Wrong(f"load: {reply.status} {reply.body[:500]!r}")
+        soak.ledger.done["loads that lost their process"] += 1
