@@ -37,7 +37,7 @@ def soak(report, *options):
 @pytest.mark.timeout(600)
 def test_a_minute_of_everything(tmp_path):
     document = soak(tmp_path / "soak.json", "--minutes", "1", "--warm-up", "10", "--pace", "0.4")
-    assert {*document["done"]} == EVERY_DEED
+    assert {*document["done"]} >= EVERY_DEED
     assert all(row["right"] for row in document["models"].values())
     reasons = {why for row in document["models"].values() for why in row["refused"]}
     assert reasons >= {"queue full", "queue time-out", "unloaded"}
