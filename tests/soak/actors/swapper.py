@@ -12,6 +12,7 @@ from tests.soak.truth import Life, Span, now
 from tests.soak.wire import ask
 
 LOAD_SECONDS = 90
+_POLLED_SECONDS = 3
 
 
 class Swapper:
@@ -49,7 +50,9 @@ class Swapper:
         soak.repository.add_version(model, new)
         await bring(soak, model.name, new)
         end = now()
-        life.versions[old].until = reset.until = end
+        life.versions[old].until = end
+        # A poll brings ensembles up after their members.
+        reset.until = end + (_POLLED_SECONDS if soak.mode == "poll" else 0)
         life.current = new
         assert span.since == start
         soak.repository.remove_version(model, old)
@@ -63,7 +66,7 @@ class Swapper:
         soak.repository.add_broken_version(model, new)
         try:
             if soak.mode == "poll":
-                await soak.pause(3)
+                await soak.pause(_POLLED_SECONDS)
             else:
                 reply = await ask(
                     soak.server.port, "POST", f"/v2/repository/models/{model.name}/load", seconds=LOAD_SECONDS
@@ -72,15 +75,13 @@ class Swapper:
                 if reply.status != 400 or not reply.error.startswith(wanted):
                     raise Wrong(f"a broken version: {reply.status} {reply.body[:300]!r}")
         finally:
-            soak.repository.remove_version(model, new)
-        if soak.mode != "poll":
-            # Without the broken version there is nothing new to load: it may still be loaded anew.
-            start = now()
-            reset = Span(start)
+            # Without the broken version there is nothing new on disk: what serves may still be loaded anew.
+            reset = Span(now())
             for changed in affected(soak, model.name):
                 changed.resets.append(reset)
-            await bring(soak, model.name, life.current)
-            reset.until = now()
+            soak.repository.remove_version(model, new)
+        await bring(soak, model.name, life.current)
+        reset.until = now() + (_POLLED_SECONDS if soak.mode == "poll" else 0)
         soak.ledger.done["broken versions"] += 1
 
 
