@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: env demo test test-slow lint bench clean
+.PHONY: env demo test test-slow soak lint bench clean
 
 env: $(STAMP)
 
@@ -29,6 +29,11 @@ test: env $(TRITON)
 
 test-slow: env $(TRITON)
 	$(BIN)/python -m pytest -m slow
+
+MINUTES ?= 10
+soak: env
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --mode explicit --report build/soak.json
+	$(BIN)/python -m tests.soak --minutes $$(( ($(MINUTES) + 4) / 5 )) --mode poll --report build/soak-poll.json
 
 lint: env
 	$(BIN)/ruff check .

@@ -91,6 +91,19 @@ def test_requests_cut_at_any_byte(server):
             )
 
 
+def test_known_headers_cut_before_their_end(server):
+    one, two = request(value=5), request(value=6)
+    assert values(server.talk(one)) == [5]  # the header is known from now on
+    for cut in range(len(one), len(one) + two.find(b"\r\n\r\n") + 5):
+        with server.connect() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall((one + two)[:cut])
+            time.sleep(0.01)
+            connection.sendall((one + two)[cut:])
+            connection.shutdown(socket.SHUT_WR)
+            assert values(read_all(connection)) == [5, 6], cut
+
+
 def test_chunked_bodies(server):
     body = BODY % 4
     head = b"POST /v2/models/id_fp32/infer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -15,33 +15,41 @@ _LEVEL = 1
 
 
 def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False) -> bytes:
-    """The body as it was before compression; of corrupt data, what comes before the damage is dropped too.
+    """The body as it was before compression.
 
     Args:
         body: As received.
         encoding: Value of ``Content-Encoding``.
         limit: Largest decompressed size in bytes; no more than that is ever produced.
-        legacy: Whether an empty value counts as unknown.
+        legacy: Whether an empty value counts as unknown, corrupt data as an empty body, and of data that are
+            cut off what is there, as with Triton 24.10, in place of an error.
 
     Raises:
-        RequestError: The encoding is unknown or the result too large.
+        RequestError: The encoding is unknown, the data corrupt or cut off, or the result too large.
     """
     if encoding == b"identity" or (not encoding and not legacy):
         return body
     if encoding not in _WINDOW:
         raise RequestError("Unsupported compression type", Code.UNSUPPORTED, plain=True)
-    # Either container is taken for the other, and of a body that ends early what is there is read.
+    # Either container is taken for the other.
     inflater = zlib.decompressobj(_EITHER)
     try:
         result = inflater.decompress(body, limit + 1)
     except zlib.error:
-        return b""
+        return _corrupt(encoding, b"", legacy=legacy)
     if len(result) > limit:
         raise RequestError(
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
-    return result
+    return result if inflater.eof else _corrupt(encoding, result, legacy=legacy)
+
+
+def _corrupt(coding: bytes, read: bytes, *, legacy: bool) -> bytes:
+    # An empty body is a request with an empty tensor for a model with variable dims, which would be served.
+    if legacy:
+        return read
+    raise RequestError(f"request body is not complete {coding.decode('ascii')} data", plain=True)
 
 
 def chosen_encoding(accept: bytes) -> bytes:

@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         answered = False
         while start < size and len(opened) < self._limit and not self._full:
             end = data.find(_HEAD_END, start)
-            known = heads.get(data[start:end])
+            known = heads.get(data[start:end]) if end > 0 else None
             if known is None:
                 break
             stop = end + 4 + known.length

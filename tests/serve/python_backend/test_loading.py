@@ -291,6 +291,23 @@ def test_an_environment_that_is_not_there_is_a_load_failure(started, models, rep
     assert found["empty"].endswith("has no bin/python3")
 
 
+@pytest.mark.parametrize(
+    "option", ["--disable-auto-complete-config", "--log-verbose=0"], ids=["plain", "completed"]
+)
+def test_a_process_that_ends_at_once_is_a_load_failure(started, models, repository, option):
+    extra = (
+        'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "$$TRITON_MODEL_DIRECTORY/env" } }\n'
+    )
+    program = models.add("dead", PLAIN, extra=extra).parent / "env" / "bin" / "python3"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    server = started(repository, "--exit-on-error=false", option)
+    found = reasons(server)["dead"]
+    assert found.startswith("Internal: Stub process 'dead")
+    assert found.endswith("is not healthy.")
+
+
 WARM = (
     'model_warmup [{ name: "w" batch_size: 2 '
     'inputs { key: "IN" value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }]\n'

@@ -127,6 +127,9 @@ class PythonWorker:
         try:
             async with asyncio.timeout(self._launch.start_seconds):
                 await self._started
+            if self._child is not child:
+                # It has ended already, perhaps after its first word: nobody would say so again.
+                raise LoadError(self._unhealthy().text, Code.INTERNAL)
             self._started = self._loop.create_future()
             child.send(self._launch.message)
             told = await self._started
