@@ -35,8 +35,8 @@ def soak(report, *options):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_minute_of_everything(tmp_path):
-    document = soak(tmp_path / "soak.json", "--minutes", "1", "--warm-up", "10", "--pace", "0.4")
+def test_three_quarters_of_a_minute_of_everything(tmp_path):
+    document = soak(tmp_path / "soak.json", "--minutes", "0.7", "--warm-up", "8", "--pace", "0.4")
     assert {*document["done"]} >= EVERY_DEED
     assert all(row["right"] for row in document["models"].values())
     reasons = {why for row in document["models"].values() for why in row["refused"]}
@@ -47,7 +47,7 @@ def test_a_minute_of_everything(tmp_path):
 @pytest.mark.timeout(600)
 def test_polling(tmp_path):
     document = soak(
-        tmp_path / "soak.json", "--minutes", "0.5", "--warm-up", "5", "--mode", "poll", "--pace", "0.5"
+        tmp_path / "soak.json", "--minutes", "0.25", "--warm-up", "4", "--mode", "poll", "--pace", "0.4"
     )
     assert document["done"]["versions swapped"] >= 2
     assert all(row["right"] for row in document["models"].values())

@@ -158,7 +158,7 @@ MODELS = (
         "narrow",
         "lag",
         batch=2,
-        rules=_lag(8) + "dynamic_batching { default_queue_policy { max_queue_size: 3 } }\n",
+        rules=_lag(20) + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }\n",
         queued=frozenset({"full"}),
     ),
     Model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Awaitable, Callable
 
 from tests.soak.actors.swapper import LOAD_SECONDS, bring
 from tests.soak.context import Soak
@@ -35,9 +36,13 @@ class Reloader:
     async def run(self) -> None:
         """Change configs until the end; leave the one of the start."""
         rng = self._rng
+        ways = (self._resize, self._resize, self._reload, self._break, self._nothing)
+        left: list[Callable[[], Awaitable[None]]] = []
         async for _ in self._soak.rounds("reloader", lambda: rng.uniform(0.3, 1.7) * self._every):
             with self._soak.noting("reloader"):
-                await rng.choice((self._resize, self._resize, self._reload, self._break, self._nothing))()
+                # Each in its turn, in a new order every time, so that a short soak has them all.
+                left = left or rng.sample(ways, len(ways))
+                await left.pop()()
                 # Every round ends with the instances of the start, so that threads can be compared.
                 await self._apply(TUNED_INSTANCES, self._delay)
 

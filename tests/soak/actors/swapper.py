@@ -12,6 +12,7 @@ from tests.soak.truth import Life, Span, now
 from tests.soak.wire import ask
 
 LOAD_SECONDS = 90
+_BROKEN_EVERY = 5
 _POLLED_SECONDS = 3
 
 
@@ -27,15 +28,17 @@ class Swapper:
     def __init__(self, soak: Soak, models: list[Model], every: float) -> None:
         self._soak = soak
         self._models = models
+        self._breakable = [model for model in models if model.backend in {"onnxruntime", "python"}]
         self._every = every
         self._rng: random.Random = soak.rng("swapper")
 
     async def run(self) -> None:
         """Swap until the end."""
-        rng = self._rng
+        rng, rounds = self._rng, 0
         async for _ in self._soak.rounds("swapper", lambda: rng.uniform(0.2, 2) * self._every):
-            model = rng.choice(self._models)
-            broken = rng.random() < 0.15 and model.backend in {"onnxruntime", "python"}
+            rounds += 1
+            broken = bool(self._breakable) and rounds % _BROKEN_EVERY == 0
+            model = rng.choice(self._breakable if broken else self._models)
             with self._soak.noting(f"swapper, {model.name}"):
                 await (self._fail(model) if broken else self._swap(model))
 
@@ -43,7 +46,7 @@ class Swapper:
         soak = self._soak
         life, start = soak.lives[model.name], now()
         old, new = life.current, max(life.versions) + 1
-        life.versions[new] = span = Span(start)
+        life.versions[new] = Span(start)
         reset = Span(start)
         for changed in affected(soak, model.name):
             changed.resets.append(reset)
@@ -51,18 +54,20 @@ class Swapper:
         await bring(soak, model.name, new)
         end = now()
         life.versions[old].until = end
-        # A poll brings ensembles up after their members.
-        reset.until = end + (_POLLED_SECONDS if soak.mode == "poll" else 0)
         life.current = new
-        assert span.since == start
         soak.repository.remove_version(model, old)
+        # A poll brings ensembles up after their members, and again for a folder that is gone.
+        reset.until = now() + (_POLLED_SECONDS if soak.mode == "poll" else 0)
         soak.ledger.done["versions swapped"] += 1
 
     async def _fail(self, model: Model) -> None:
         """A version that cannot be loaded: the old one serves on."""
         soak = self._soak
         life = soak.lives[model.name]
-        new = max(life.versions) + 1
+        new, reset = max(life.versions) + 1, Span(now())
+        for changed in affected(soak, model.name):
+            if changed is not life:
+                changed.resets.append(reset)
         soak.repository.add_broken_version(model, new)
         try:
             if soak.mode == "poll":
@@ -76,12 +81,10 @@ class Swapper:
                     raise Wrong(f"a broken version: {reply.status} {reply.body[:300]!r}")
         finally:
             # Without the broken version there is nothing new on disk: what serves may still be loaded anew.
-            reset = Span(now())
-            for changed in affected(soak, model.name):
-                changed.resets.append(reset)
+            life.resets.append(own := Span(now()))
             soak.repository.remove_version(model, new)
         await bring(soak, model.name, life.current)
-        reset.until = now() + (_POLLED_SECONDS if soak.mode == "poll" else 0)
+        own.until = reset.until = now() + (_POLLED_SECONDS if soak.mode == "poll" else 0)
         soak.ledger.done["broken versions"] += 1
 
 
