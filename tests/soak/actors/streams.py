@@ -66,13 +66,16 @@ class Streams:
     def _check(self, reply: Reply, count: int, since: float, *, one: bool) -> str:
         """See ``asking.check``."""
         life = self._soak.lives[_MODEL]
-        if reply.status == 200 and not one:
+        # A model's error comes as an event too, under its own status if it is the first one.
+        if reply.headers.get("content-type", "").startswith("text/event-stream"):
             events = [event for event in reply.body.split(b"\n\n") if event]
             if not all(event.startswith(b"data: ") for event in events):
                 raise Wrong(f"no server-sent events: {reply.body[:300]!r}")
             documents = [json.loads(event.removeprefix(b"data: ")) for event in events]
         else:
             documents = [reply.json]
+        if one and reply.headers.get("content-type") != "application/json":
+            raise Wrong(f"generate answered {reply.headers}")
         errors = [document["error"] for document in documents if "error" in document]
         good = documents[: len(documents) - len(errors)]
         versions = {int(document["model_version"]) for document in good}
