@@ -272,7 +272,7 @@ def without(key):
             400,
             TAGGED
             + "expected 1 inputs but got 2 inputs for model 'id_fp32'. Got input(s) ['IN','X'], but missing "
-            "required input(s)  ]. Please provide all required input(s).",
+            "required input(s) ]. Please provide all required input(s).",
         ),
         ({"inputs": [{**GOOD, "name": "X"}]}, 400, "unexpected inference input 'X' for model 'id_fp32'"),
         ({"inputs": [GOOD, GOOD]}, 400, TAGGED + "input 'IN' already exists in request"),

@@ -210,7 +210,7 @@ def test_a_missing_label_file(repository, load):
     repository.config("m", HEAD + IO.replace('"OUT"', '"OUT" label_filename: "labels.txt"'))
     path = repository.path / "m" / "labels.txt"
     assert load()[1] == [
-        f"m, version 1: Invalid argument: failed to open text file for read {path}: No such file or directory"
+        f"m, version 1: Internal: failed to open text file for read {path}: No such file or directory"
     ]
 
 

@@ -134,7 +134,6 @@ def warm_ups() -> list[Script]:
     return [
         sample("no-data", fits),
         sample("size-zero", f"{fits} zero_data: true", size=0),
-        sample("size-large", f"{fits} zero_data: true", size=9),
         sample("type", "data_type: TYPE_INT32 dims: [ 4 ] zero_data: true"),
         sample("shape", "data_type: TYPE_FP32 dims: [ 5 ] zero_data: true"),
         sample("name", f"{fits} zero_data: true", name="ZZ"),
