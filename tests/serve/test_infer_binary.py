@@ -249,8 +249,8 @@ def test_raw_bodies_that_do_not_fit(server):
     headers = {"Inference-Header-Content-Length": "0"}
     response = server.infer("sum", bytes(8), headers)
     assert response.error == (
-        "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'sum' model "
-        "configuration"
+        "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got "
+        "2 inputs in 'sum' model configuration"
     )
     empty = server.infer("id_fp32", b"")
     assert empty.status == 400
