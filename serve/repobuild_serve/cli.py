@@ -146,6 +146,20 @@ _PORT = click.IntRange(0, 65535)
     help="Take nothing from the models that their config.pbtxt leaves out.",
 )
 @click.option(
+    "--backend-config",
+    multiple=True,
+    metavar="[BACKEND,]KEY=VALUE",
+    help="Setting of a backend, or of every backend; may be given several times.",
+)
+@click.option(
+    "--min-supported-compute-capability",
+    "min_compute_capability",
+    type=click.FloatRange(min=0),
+    default=6.0,
+    show_default=True,
+    help="What a GPU must have to be used.",
+)
+@click.option(
     "--model-load-thread-count", type=_SIZE, default=4, show_default=True, help="Models loaded at a time."
 )
 @click.option(
@@ -292,6 +306,7 @@ def _check_usage(given: dict[str, Any]) -> None:
 
 
 def _options(given: dict[str, Any], logs: LogControl) -> Any:
+    from repobuild_serve.backends.options import read_backend_options
     from repobuild_serve.http.limits import Limits
     from repobuild_serve.lifecycle import Mode
     from repobuild_serve.profile import PROFILES
@@ -325,6 +340,7 @@ def _options(given: dict[str, Any], logs: LogControl) -> Any:
         poll_seconds=given.pop("repository_poll_secs"),
         startup_models=tuple(dict.fromkeys(given.pop("load_model"))),
         config_name=given.pop("model_config_name"),
+        backend_options=read_backend_options(given.pop("backend_config")),
         load_retries=given.pop("model_load_retry_count"),
         limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         exit_timeout=given.pop("exit_timeout_secs"),

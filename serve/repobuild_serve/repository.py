@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from repobuild_serve.config.support import refuse_unserved
 from repobuild_serve.config.validate import validate_identity, validate_model
 from repobuild_serve.config.validate_io import validate_io
 from repobuild_serve.errors import ConfigError, LoadError, StartError
+from repobuild_serve.gpus import Gpu, numbers
 
+_LOG = logging.getLogger(__name__)
 _PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
 
 
@@ -32,6 +35,7 @@ class ModelFolder:
         backend: What runs the model; None with ``problem`` set if there is none.
         versions: Versions the policy selects, ascending; may be empty.
         problem: Why the model cannot be loaded although its config is valid.
+        gpus: The GPUs that its backend can use.
     """
 
     name: str
@@ -40,6 +44,7 @@ class ModelFolder:
     backend: ModelBackend | None
     versions: tuple[int, ...]
     problem: LoadError | None = None
+    gpus: tuple[Gpu, ...] = ()
 
 
 def find_model(repositories: Sequence[Path], name: str) -> Path:
@@ -94,7 +99,13 @@ def model_folders(repository: Path) -> list[Path]:
 
 
 def read_model(
-    path: Path, *, auto_complete: bool, name: str = "", config: Any = None, config_name: str = ""
+    path: Path,
+    *,
+    auto_complete: bool,
+    name: str = "",
+    config: Any = None,
+    config_name: str = "",
+    gpus: tuple[Gpu, ...] = (),
 ) -> ModelFolder:
     """Read, check and complete the config of one model folder.
 
@@ -104,6 +115,7 @@ def read_model(
         name: Model name if it is not the folder's.
         config: ModelConfig message to take in place of the one on disk; it is changed.
         config_name: Take ``configs/<config_name>.pbtxt`` where there is one.
+        gpus: The GPUs of this machine.
 
     Raises:
         ConfigError: The folder is no usable model ("poll" failure).
@@ -137,8 +149,9 @@ def read_model(
     except LoadError as exc:
         return ModelFolder(name, path, config, backend, selected, exc)
     refuse_unserved(config)
-    complete_config(config, backend.default_count)
-    return ModelFolder(name, path, config, backend, selected, missing)
+    usable = gpus if gpus and backend.uses_gpus() else ()
+    complete_config(config, backend.default_count, numbers(usable))
+    return ModelFolder(name, path, config, backend, selected, missing, usable)
 
 
 def _auto_complete(config: Any, backend: ModelBackend, path: Path, version: int) -> None:
@@ -166,8 +179,26 @@ def version_path(model: ModelFolder, version: int) -> Path:
     return _version_path(model.path, version, _version_folders(model.path))
 
 
-def model_file(config: Any, backend: ModelBackend, folder: Path) -> Path:
-    """Where the model of a version lies."""
+def model_file(config: Any, backend: ModelBackend, folder: Path, gpu: Gpu | None = None) -> Path:
+    """Where the model of a version lies.
+
+    Args:
+        config: The completed config.
+        backend: What runs it.
+        folder: The version's folder.
+        gpu: What an instance runs on, whose compute capability ``cc_model_filenames`` may have a file for.
+    """
+    by_capability = config.cc_model_filenames
+    if gpu is not None and by_capability:
+        if gpu.capability in by_capability:
+            return folder / str(by_capability[gpu.capability])
+        _LOG.warning(
+            "model %s: cc_model_filenames has no file for compute capability %s of GPU %d, "
+            "which gets the default",
+            config.name,
+            gpu.capability,
+            gpu.number,
+        )
     default = _PLATFORM_FILENAMES.get(config.platform, backend.default_filename)
     return folder / (config.default_model_filename or default)
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repobuild_serve import __version__
+from repobuild_serve.backends.options import configure_backends
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import StartError
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu, visible_gpus
 from repobuild_serve.http.budget import Budget
 from repobuild_serve.http.exchange import Application
 from repobuild_serve.http.front import FrontOptions
@@ -73,6 +75,7 @@ class Options:
         profile: Which release's answers are given where releases differ.
         front: How the HTTP port is set up.
         backend_options: Value by key, by backend name; the empty name holds those for every backend.
+        min_compute_capability: What a GPU must have to be used.
     """
 
     repository: Path
@@ -100,6 +103,7 @@ class Options:
     profile: Profile = CURRENT
     front: FrontOptions = field(default_factory=FrontOptions)
     backend_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
 
 class Server:
@@ -142,10 +146,12 @@ class Server:
         if options.stop_with_stdin:
             self._watch_stdin(loop)
         self._raise_file_limit()
+        await loop.run_in_executor(None, configure_backends, options.backend_options)
+        gpus = await loop.run_in_executor(None, visible_gpus, options.min_compute_capability)
         services = Services(
             loop, InternalCalls(loop, self._router), self._models, options.profile, options.backend_options
         )
-        control = Control(self._control_options(), self._models, services, self._router)
+        control = Control(self._control_options(gpus), self._models, services, self._router)
         try:
             await loop.run_in_executor(None, self._check_repositories)
             problems = await self._load(control)
@@ -189,7 +195,7 @@ class Server:
             seconds = 0 if self._stop.is_set() else self._options.exit_timeout
             await asyncio.wait(services.endings, timeout=seconds)
 
-    def _control_options(self) -> ControlOptions:
+    def _control_options(self, gpus: tuple[Gpu, ...]) -> ControlOptions:
         options = self._options
         return ControlOptions(
             (options.repository, *options.more_repositories),
@@ -199,6 +205,7 @@ class Server:
             threads=options.load_threads,
             retries=options.load_retries,
             startup=options.startup_models,
+            gpus=gpus,
         )
 
     def _check_repositories(self) -> None:

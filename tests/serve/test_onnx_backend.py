@@ -260,7 +260,7 @@ def test_a_gpu_instance_without_a_gpu_build(open_model):
 )
 def test_the_default_max_batch_size(complete, given, expected):
     backend = OnnxRuntimeBackend()
-    backend.configure(given)
+    backend.configure(given, {})
     config = complete(identity(), HEAD, backend)
     assert config.max_batch_size == expected
     assert config.HasField("dynamic_batching") is (expected > 1)
@@ -277,7 +277,7 @@ def test_the_default_max_batch_size(complete, given, expected):
 )
 def test_a_wrong_backend_setting(given, text):
     with pytest.raises(StartError) as caught:
-        OnnxRuntimeBackend().configure(given)
+        OnnxRuntimeBackend().configure(given, {})
     assert text in caught.value.text
     assert caught.value.exit_code == 2
 
@@ -296,7 +296,7 @@ from repobuild_serve.messages import model_config_class
 def threads():
     return len(list(pathlib.Path("/proc/self/task").iterdir()))
 backend, folder = OnnxRuntimeBackend(), pathlib.Path({str(tmp_path)!r})
-backend.configure({{"enable-global-threadpool": "true", "intra_op_thread_count": "3"}})
+backend.configure({{"enable-global-threadpool": "true", "intra_op_thread_count": "3"}}, {{}})
 config = model_config_class()()
 count = 'parameters {{ key: "intra_op_thread_count" value {{ string_value: "5" }} }}'
 text = 'name: "m" backend: "onnxruntime" ' + count

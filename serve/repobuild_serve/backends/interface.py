@@ -42,7 +42,11 @@ class Instance(Protocol):
 
 
 class Backend(Protocol):
-    """How models of one kind are completed, checked and loaded."""
+    """How models of one kind are completed, checked and loaded.
+
+    A backend may have two further methods: ``configure(own, shared)`` if it has settings of its own, and
+    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``).
+    """
 
     platform: str
     """Platform name that goes with the backend, e.g. ``"onnxruntime_onnx"``; may be empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from repobuild_serve.backends.interface import Backend
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.services import Services
-from repobuild_serve.errors import LoadError
+from repobuild_serve.errors import LoadError, StartError
 from repobuild_serve.scheduling.workers import ThreadWorker, Worker
 
 
@@ -43,6 +44,22 @@ class ModelBackend(Protocol):
     default_count: int
     """See ``Backend.default_count``."""
 
+    def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
+        """Take the settings of ``--backend-config``; called at most once, before any model loads.
+
+        Args:
+            own: What is said to this backend.
+            shared: What is said to every backend; a backend takes from it what it knows.
+
+        Raises:
+            StartError: ``own`` has an unknown key, or a value is of the wrong kind.
+        """
+        ...
+
+    def uses_gpus(self) -> bool:
+        """Whether instances can be put on a GPU: what is installed can use one."""
+        ...
+
     def complete(self, config: Any, path: Path) -> None:
         """See ``Backend.complete``."""
         ...
@@ -65,6 +82,24 @@ class Threaded:
         self.platform = backend.platform
         self.default_filename = backend.default_filename
         self.default_count = backend.default_count
+
+    def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
+        """See ``ModelBackend.configure``; a backend without ``configure`` has no settings."""
+        configure = getattr(self._backend, "configure", None)
+        if configure is not None:
+            configure(own, shared)
+        elif own:
+            raise StartError(
+                "backend-config-invalid",
+                f"the backend has no setting '{min(own)}', nor any other",
+                hint="leave its --backend-config out",
+                exit_code=2,
+            )
+
+    def uses_gpus(self) -> bool:
+        """See ``ModelBackend.uses_gpus``; a backend that does not say runs on the processor."""
+        uses_gpus = getattr(self._backend, "uses_gpus", None)
+        return uses_gpus is not None and bool(uses_gpus())
 
     def complete(self, config: Any, path: Path) -> None:
         """See ``ModelBackend.complete``."""

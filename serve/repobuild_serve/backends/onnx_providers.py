@@ -17,10 +17,10 @@ _LOG = logging.getLogger(__name__)
 Provider = tuple[str, dict[str, str]]
 
 CPU = "CPUExecutionProvider"
-_CUDA = "CUDAExecutionProvider"
+CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
 _OPENVINO = "OpenVINOExecutionProvider"
-_PACKAGES = {_CUDA: "onnxruntime-gpu", _TENSORRT: "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
+_PACKAGES = {CUDA: "onnxruntime-gpu", _TENSORRT: "onnxruntime-gpu", _OPENVINO: "onnxruntime-openvino"}
 
 _TEXT, _SWITCH, _NUMBER = "text", "switch", "number"
 _TENSORRT_PARAMETERS = {
@@ -90,7 +90,7 @@ def providers(
     """
     accelerators = settings.message.optimization.execution_accelerators
     gpu = [
-        _accelerator(settings, entry, {"tensorrt": (_TENSORRT, _tensorrt), "cuda": (_CUDA, _cuda)}, available)
+        _accelerator(settings, entry, {"tensorrt": (_TENSORRT, _tensorrt), "cuda": (CUDA, _cuda)}, available)
         for entry in accelerators.gpu_execution_accelerator
     ]
     cpu = [
@@ -99,14 +99,14 @@ def providers(
     ]
     cuda = _cuda_parameters(settings)
     if place.on_gpu:
-        if _CUDA not in available:
-            raise no_gpu(settings, instance_name, _lacking(_CUDA, available))
+        if CUDA not in available:
+            raise no_gpu(settings, instance_name, _lacking(CUDA, available))
         device = {"device_id": str(place.device)}
         for provider, options in gpu:
-            if provider == _CUDA:
+            if provider == CUDA:
                 cuda = {**options, **cuda}
-        gpu = [(name, {**options, **device}) for name, options in gpu if name != _CUDA]
-        gpu.append((_CUDA, {**cuda, **device}))
+        gpu = [(name, {**options, **device}) for name, options in gpu if name != CUDA]
+        gpu.append((CUDA, {**cuda, **device}))
     elif gpu:
         _LOG.warning(
             "model %s: instance %s runs on the CPU, where the GPU accelerators of its configuration have no "

@@ -11,7 +11,7 @@ from repobuild_serve.backends import onnx_check, onnx_complete
 from repobuild_serve.backends.onnx_errors import onnx_text
 from repobuild_serve.backends.onnx_instance import OnnxInstance
 from repobuild_serve.backends.onnx_options import run_options, session_options
-from repobuild_serve.backends.onnx_providers import CPU, Provider, providers
+from repobuild_serve.backends.onnx_providers import CPU, CUDA, Provider, providers
 from repobuild_serve.backends.parameters import boolean, integer, placement
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.errors import Code, LoadError, StartError
@@ -34,19 +34,21 @@ class OnnxRuntimeBackend:
         self._default_max_batch_size = _DEFAULT_MAX_BATCH_SIZE
         self._global_threads = False
 
-    def configure(self, options: Mapping[str, str]) -> None:
-        """Take what ``--backend-config=onnxruntime,<key>=<value>`` says; called once, before any model loads.
+    def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
+        """See ``ModelBackend.configure``.
 
         Args:
-            options: ``default-max-batch-size``, ``enable-global-threadpool`` and, for the global pool,
+            own: ``default-max-batch-size``, ``enable-global-threadpool`` and, for the global pool,
                 ``intra_op_thread_count`` and ``inter_op_thread_count`` (0 or none: one per core).
+            shared: ``default-max-batch-size``.
 
         Raises:
             StartError: A key is unknown, a value is of the wrong kind, or ONNX Runtime is missing.
         """
-        unknown = sorted(options.keys() - _OPTIONS)
+        unknown = sorted(own.keys() - _OPTIONS)
         if unknown:
             raise _misconfigured(f"the onnxruntime backend has no setting '{unknown[0]}'")
+        options = {key: text for key, text in shared.items() if key in _OPTIONS} | dict(own)
         try:
             values = {
                 key: integer(text, f"--backend-config=onnxruntime,{key}")
@@ -54,16 +56,20 @@ class OnnxRuntimeBackend:
                 if key != "enable-global-threadpool"
             }
             key = "enable-global-threadpool"
-            shared = boolean(options.get(key, "0"), f"--backend-config=onnxruntime,{key}")
+            threads_shared = boolean(options.get(key, "0"), f"--backend-config=onnxruntime,{key}")
         except LoadError as exc:
             raise _misconfigured(exc.text) from exc
         self._default_max_batch_size = max(0, values.get("default-max-batch-size", _DEFAULT_MAX_BATCH_SIZE))
-        if shared:
+        if threads_shared:
             within, across = (max(0, values.get(f"{kind}_op_thread_count", 0)) for kind in ("intra", "inter"))
             _onnxruntime().set_global_thread_pool_sizes(within, across)
             self._global_threads = True
         elif values.keys() & {"intra_op_thread_count", "inter_op_thread_count"}:
             _LOG.warning("onnxruntime: thread counts have no effect without enable-global-threadpool")
+
+    def uses_gpus(self) -> bool:
+        """See ``ModelBackend.uses_gpus``: whether the installed build has CUDA."""
+        return CUDA in _onnxruntime().get_available_providers()
 
     def complete(self, config: Any, path: Path) -> None:
         """See ``Backend.complete``."""

@@ -45,6 +45,14 @@ class PyTorchBackend:
         self._process = ProcessSettings()
         self._shared: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
 
+    def uses_gpus(self) -> bool:
+        """See ``ModelBackend.uses_gpus``."""
+        try:
+            return bool(_torch("").cuda.is_available())
+        except LoadError:
+            # The load tells that PyTorch is missing; where the model would run matters no more.
+            return False
+
     def complete(self, config: Any, path: Path) -> None:
         """Nothing is completed, as with Triton: the files name no types and shapes, or not all.
 

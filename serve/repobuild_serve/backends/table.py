@@ -19,6 +19,11 @@ _BUILT_IN = {
 _GROUP = "repobuild_serve.backends"
 
 
+def backend_names() -> frozenset[str]:
+    """The names of the backends that are there."""
+    return frozenset(_BUILT_IN) | entry_points(group=_GROUP).names
+
+
 @functools.cache
 def backend_named(name: str) -> ModelBackend:
     """The backend called ``name``.

@@ -7,6 +7,7 @@ from typing import Any
 
 from repobuild_serve.config.settings import enum_name
 from repobuild_serve.errors import Code, LoadError
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY
 
 SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 """How long a sequence may be idle if the config does not say."""
@@ -80,7 +81,9 @@ def _complete_groups(config: Any, default_count: int, gpus: Collection[int]) -> 
             group.gpus.extend(sorted(gpus))
 
 
-def resolve_instances(config: Any, gpus: Collection[int] = (), min_compute_capability: float = 6.0) -> None:
+def resolve_instances(
+    config: Any, gpus: Collection[int] = (), min_compute_capability: float = MIN_COMPUTE_CAPABILITY
+) -> None:
     """Check that every instance group of a completed config can be had here.
 
     Args:

@@ -184,7 +184,10 @@ def settings_from(config: Any, folder: Path) -> ModelSettings:
         outputs=tuple(_tensor(item) for item in config.output),
         batching=_batching(config),
         instance_names=tuple(
-            f"{group.name}_{number}" for group in config.instance_group for number in range(group.count)
+            f"{group.name}_{number}"
+            for group in config.instance_group
+            # A group has its count on each of its GPUs.
+            for number in range(group.count * max(1, len(group.gpus)))
         ),
         parameters={key: value.string_value for key, value in sorted(config.parameters.items())},
         graph_level=config.optimization.graph.level,

@@ -56,6 +56,7 @@ _SERVED: dict[str, Any] = {
         "host_policy": None,
     },
     "default_model_filename": None,
+    "cc_model_filenames": _ANY,
     "metric_tags": _ANY,
     "parameters": _ANY,
     "model_warmup": _ANY,

@@ -58,7 +58,9 @@ class Control:
         self._options = options
         self._models = models
         self._loop = services.loop
-        self._reading = Reading(options.repositories, options.auto_complete, options.config_name)
+        self._reading = Reading(
+            options.repositories, options.auto_complete, options.config_name, options.gpus
+        )
         self._readers = Pool(services.loop, _READERS, "read")
         self._loaders = Pool(services.loop, options.threads, "load")
         self._changer = Changer(models, services, sink, self._loaders, options.retries)

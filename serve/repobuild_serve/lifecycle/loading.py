@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.parameters import placement
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.override import parse_override
 from repobuild_serve.config.settings import ModelSettings, settings_from
@@ -20,6 +21,7 @@ from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.ensembles.labels import with_inherited
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, ConfigError, LoadError, StartError
+from repobuild_serve.gpus import Gpu, numbers
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
 from repobuild_serve.lifecycle.instances import Change, signatures
 from repobuild_serve.lifecycle.overrides import Overrides, Scratch
@@ -43,11 +45,13 @@ class Reading:
         repositories: Where models are looked for.
         auto_complete: Whether missing parts of a config are taken from the model.
         config_name: Value of ``--model-config-name``; empty for none.
+        gpus: The GPUs of this machine.
     """
 
     repositories: Sequence[Path]
     auto_complete: bool = True
     config_name: str = ""
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +107,7 @@ def read_source(name: str, overrides: Overrides, reading: Reading, known: Source
         auto_complete=reading.auto_complete,
         config=config,
         config_name=reading.config_name,
+        gpus=reading.gpus,
     )
     return Source(folder, state)
 
@@ -114,7 +119,9 @@ def _read_files(name: str, overrides: Overrides, reading: Reading) -> Source:
     scratch = Scratch()
     try:
         scratch.write(overrides.files)
-        folder = read_model(scratch.path, name=name, auto_complete=reading.auto_complete, config=config)
+        folder = read_model(
+            scratch.path, name=name, auto_complete=reading.auto_complete, config=config, gpus=reading.gpus
+        )
     except BaseException:
         scratch.remove()
         raise
@@ -181,7 +188,7 @@ def resolved_settings(folder: ModelFolder) -> ModelSettings:
     """
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
-    resolve_instances(config)
+    resolve_instances(config, numbers(folder.gpus))
     return settings_from(config, folder.path)
 
 
@@ -228,14 +235,10 @@ def open_workers(
         StartError: A package is missing.
     """
     assert folder.backend is not None
-    path = model_file(settings.message, folder.backend, version_path(folder, plan.version))
-    if not path.exists():
-        raise LoadError(
-            f"failed to load model '{folder.name}': the model file '{path}' does not exist", Code.NOT_FOUND
-        )
     workers: list[Worker] = []
     try:
         for name in names:
+            path = _file_of(folder, settings, plan.version, name)
             worker = folder.backend.worker(Opening(settings, plan.version, path, name, services))
             workers.append(worker)
             warm_up(settings, worker, plan, statistics)
@@ -244,6 +247,19 @@ def open_workers(
             worker.stop()
         raise
     return workers
+
+
+def _file_of(folder: ModelFolder, settings: ModelSettings, version: int, instance: str) -> Path:
+    """The model file of an instance."""
+    assert folder.backend is not None
+    place = placement(settings, instance)
+    gpu = next((gpu for gpu in folder.gpus if place.on_gpu and gpu.number == place.device), None)
+    path = model_file(settings.message, folder.backend, version_path(folder, version), gpu)
+    if not path.exists():
+        raise LoadError(
+            f"failed to load model '{folder.name}': the model file '{path}' does not exist", Code.NOT_FOUND
+        )
+    return path
 
 
 def prepare_change(

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
+from repobuild_serve.gpus import Gpu
+
 
 class Mode(enum.Enum):
     """When models come and go; the value is the one of ``--model-control-mode``."""
@@ -27,6 +29,7 @@ class ControlOptions:
         threads: Versions loaded at a time.
         retries: How often a load that failed is tried again at once.
         startup: Models to load at the start in explicit mode; ``*`` alone stands for all.
+        gpus: The GPUs of this machine.
     """
 
     repositories: tuple[Path, ...]
@@ -36,3 +39,4 @@ class ControlOptions:
     threads: int = 4
     retries: int = 0
     startup: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.parameters import placement
 from repobuild_serve.backends.python.coding import Coding
 from repobuild_serve.backends.python.environment import Interpreter, interpreter
 from repobuild_serve.config.printing import config_document
 from repobuild_serve.errors import LoadError
 
 BACKEND = "python"
-_START_SECONDS = 30
+START_SECONDS = "stub-timeout-seconds"
+_DEFAULT_START_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ def launch_of(opening: Opening, coding: Coding) -> Launch:
     if cpu_only not in {"yes", "no"}:
         raise LoadError(f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {cpu_only}'")
     folder = str(settings.folder)
+    place = placement(settings, opening.name)
     message = {
         "op": "initialize",
         "instance": opening.name,
@@ -54,9 +58,9 @@ def launch_of(opening: Opening, coding: Coding) -> Launch:
         "decoupled": settings.decoupled,
         "args": {
             "model_config": json.dumps(config_document(settings.message), separators=(",", ":")),
-            "model_instance_kind": "CPU",
+            "model_instance_kind": place.kind.removeprefix("KIND_"),
             "model_instance_name": opening.name,
-            "model_instance_device_id": "0",
+            "model_instance_device_id": str(place.device),
             "model_repository": folder,
             "model_version": str(opening.version),
             "model_name": settings.name,
@@ -69,13 +73,13 @@ def launch_of(opening: Opening, coding: Coding) -> Launch:
     )
 
 
-def start_seconds(options: Any) -> float:
+def start_seconds(options: Mapping[str, str]) -> float:
     """The backend option ``stub-timeout-seconds``.
 
     Raises:
         LoadError: It is no positive number.
     """
-    text = options.get("stub-timeout-seconds", str(_START_SECONDS))
+    text = options.get(START_SECONDS, str(_DEFAULT_START_SECONDS))
     try:
         seconds = int(text)
     except ValueError:
