@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from repobuild.commands._options import FLAGS
 from repobuild.envelope import JSON_COMMANDS, Dialogue
 from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, KINDS
 from repobuild.recipe.schema import RecipeDocument
+from repobuild_serve.cli import command as SERVER  # noqa: N812 - a table, as COMMANDS is
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -128,6 +130,23 @@ def test_every_recipe_key_is_documented():
     }  # documented by their own keys
     missing = [k for k in keys(RecipeDocument) if k not in sections and f"`{k}`" not in page]
     assert missing == []
+
+
+def test_every_dependency_has_a_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+    wanted += [text for extra in project["project"]["optional-dependencies"].values() for text in extra]
+    tested = (ROOT / "tests" / "serve" / "differential" / "requirements.txt").read_text().splitlines()
+    wanted += [line for line in tested if not line.startswith("#")]
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "licenses.md").read_text(), flags=re.MULTILINE)
+    named = {name.lower() for row in rows for name in row.split(", ")}
+    assert {re.split(r"[\[<>=]", text)[0] for text in wanted} <= named
+
+
+def test_every_option_of_the_server_is_described():
+    page = (ROOT / "docs" / "serving.md").read_text()
+    options = [word for option in SERVER.params for word in option.opts if word.startswith("--")]
+    assert [option for option in options if f"`{option}" not in page] == []
 
 
 def test_links_lead_to_files():
