@@ -20,10 +20,13 @@ from repobuild_serve.python_child.model_config import ModelConfig
 def serve(main_descriptor: int, side_descriptor: int) -> None:
     """Do what the server says until it says, or shows by closing the socket, that it is over."""
     sys.argv[:] = [""]
-    _leave_ending_to_the_server()
     main, side = (socket.socket(fileno=number) for number in (main_descriptor, side_descriptor))
+    for connection in (main, side):
+        # Programs that the model starts must not hold the sockets, whose closing is the end of the model.
+        connection.set_inheritable(False)
     host = Host(Channel(main), Channel(side))
     current.set_host(host)
+    _leave_ending_to_the_server(host)
     host.start()
     host.send({"op": "hello", "pid": os.getpid()})
     executor: Optional[Executor] = None
@@ -59,15 +62,16 @@ def serve(main_descriptor: int, side_descriptor: int) -> None:
     os._exit(0)
 
 
-def _leave_ending_to_the_server() -> None:
+def _leave_ending_to_the_server(host: Host) -> None:
     """Live through signals that are sent to all processes of the server at once.
 
     A handler in place of SIG_IGN, which programs that the model starts would inherit. Forks of this process
-    get the defaults back.
+    get the defaults back, and let go of the server.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     os.register_at_fork(after_in_child=_default_signals)
+    os.register_at_fork(after_in_child=host.leave)
 
 
 def _default_signals() -> None:
