@@ -21,6 +21,9 @@ class Host:
     Args:
         main: The main socket.
         side: The side socket.
+
+    Attributes:
+        forked: Whether this is a process that the model forked, which must not talk in the model's name.
     """
 
     def __init__(self, main: Channel, side: Channel) -> None:
@@ -33,7 +36,6 @@ class Host:
         self._waiting: Dict[int, queue.SimpleQueue[Frame]] = {}
         self._deferred: queue.SimpleQueue[Dict[str, Any]] = queue.SimpleQueue()
         self.forked = False
-        """Whether this is a process that the model forked, whose words the server would take for the model's."""
 
     def leave(self) -> None:
         """Let go of the server, in a process that the model forked.

@@ -40,7 +40,8 @@ class Logger:
         host = current.host()
         if host.forked:
             # Of a pool of processes, say: what it writes there stands in the server's log as well.
-            print(f"{level.value}: {message}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{level.value}: {message}\n")
+            sys.stderr.flush()
             return
         host.send({"op": "log", "level": level.value, "text": message})
 

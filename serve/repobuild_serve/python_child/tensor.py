@@ -135,7 +135,7 @@ def _named(name: str) -> str:
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array, contiguous, without what a subclass makes of it: a matrix has two dims whatever it is told."""
+    """The array, contiguous, without what a subclass makes of it: a matrix has always two dims."""
     array = array.view(np.ndarray)
     # ascontiguousarray would turn a scalar into one row.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
