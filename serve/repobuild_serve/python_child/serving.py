@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -98,10 +99,12 @@ def _executor(host: Host, model: Model, head: Dict[str, Any]) -> Executor:
 def _completed(host: Host, head: Dict[str, Any]) -> Dict[str, Any]:
     host.model_folder = head["folder"]
     try:
-        config = _auto_completed(head)
+        config = _auto_completed(head).as_dict()
+        # What is no JSON, such as a dim of a NumPy type, is the model's mistake, too.
+        json.dumps(config)
     except BaseException as exc:  # noqa: BLE001 - whatever the model raises is why it cannot be loaded
         return {"op": "failed", "text": told(exc)}
-    return {"op": "completed", "config": config.as_dict()}
+    return {"op": "completed", "config": config}
 
 
 def _auto_completed(head: Dict[str, Any]) -> ModelConfig:
