@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import sys
 import threading
 import traceback
@@ -104,7 +105,8 @@ class Model:
         if not hasattr(self._instance, "execute"):
             raise BackendError(f"Python model {self._path} does not implement `execute` method.")
         returned = self._instance.execute(requests)
-        if not asyncio.iscoroutine(returned):
+        # Unlike asyncio's own test, this one does not take a generator for a coroutine.
+        if not inspect.iscoroutine(returned):
             return returned
         future = self._loop.submit(returned)
         return future if decoupled else future.result()
@@ -115,7 +117,7 @@ class Model:
             if not hasattr(self._instance, "is_ready"):
                 return {"ready": True}
             result = self._instance.is_ready()
-            if asyncio.iscoroutine(result):
+            if inspect.iscoroutine(result):
                 result = self._loop.submit(result).result()
             if not isinstance(result, bool):
                 return {"ready": False, "error": "is_ready() must return a boolean value"}

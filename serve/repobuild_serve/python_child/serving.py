@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -57,8 +58,10 @@ def serve(main_descriptor: int, side_descriptor: int) -> None:
             break
     if model is not None:
         model.finalize()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A model may have closed them, or put something else in their place.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     # Threads that the model left behind must not keep the process.
     os._exit(0)
 

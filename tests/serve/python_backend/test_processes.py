@@ -150,6 +150,29 @@ def test_the_end_of_the_server_finalizes_models(started, models, repository, one
     assert not list(models.path.rglob("__pycache__"))
 
 
+def test_a_model_that_closed_its_output_and_left_threads_ends_all_the_same(
+    started, models, repository, one, processes
+):
+    _, wait_until = processes
+    code = MORTAL.replace(
+        "        return [",
+        "        import sys, threading, time\n"
+        "        threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "        sys.stdout.close()\n"
+        "        sys.stderr = None\n"
+        "        return [",
+        1,
+    )
+    models.add("mortal", code)
+    server = started(repository, "--model-control-mode=explicit", "--load-model=mortal")
+    assert pid_of(server, one)
+    assert server.ask("POST", "/v2/repository/models/mortal/unload").status == 200
+    wait_until(
+        lambda: server.ask("POST", "/v2/repository/index").json[0]["state"] == "UNAVAILABLE", seconds=20
+    )
+    assert "Traceback" not in server.log.read_text()
+
+
 def test_an_execution_that_hangs_does_not_hold_the_end_up_for_longer_than_allowed(
     started, models, repository, one, processes
 ):
