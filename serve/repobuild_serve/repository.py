@@ -167,9 +167,9 @@ def version_path(model: ModelFolder, version: int) -> Path:
 
 
 def model_file(config: Any, backend: ModelBackend, folder: Path) -> Path:
-    """Where the model of a version lies."""
+    """Where the model of a version lies: below its folder, even where the name begins with a slash."""
     default = _PLATFORM_FILENAMES.get(config.platform, backend.default_filename)
-    return folder / (config.default_model_filename or default)
+    return folder / (config.default_model_filename.lstrip("/") or default)
 
 
 def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
