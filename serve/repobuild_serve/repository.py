@@ -68,7 +68,7 @@ def model_names(repository: Path) -> list[str]:
         OSError: The repository cannot be read.
     """
     with os.scandir(repository) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in entries if is_folder(entry) and not entry.name.startswith("."))
 
 
 def model_folders(repository: Path) -> list[Path]:
@@ -180,7 +180,7 @@ def version_path(model: ModelFolder, version: int) -> Path:
 
 
 def model_file(config: Any, backend: ModelBackend, folder: Path, gpu: Gpu | None = None) -> Path:
-    """Where the model of a version lies.
+    """Where the model of a version lies: below its folder, even where the name begins with a slash.
 
     Args:
         config: The completed config.
@@ -191,7 +191,7 @@ def model_file(config: Any, backend: ModelBackend, folder: Path, gpu: Gpu | None
     by_capability = config.cc_model_filenames
     if gpu is not None and by_capability:
         if gpu.capability in by_capability:
-            return folder / str(by_capability[gpu.capability])
+            return folder / str(by_capability[gpu.capability]).lstrip("/")
         _LOG.warning(
             "model %s: cc_model_filenames has no file for compute capability %s of GPU %d, "
             "which gets the default",
@@ -200,7 +200,7 @@ def model_file(config: Any, backend: ModelBackend, folder: Path, gpu: Gpu | None
             gpu.number,
         )
     default = _PLATFORM_FILENAMES.get(config.platform, backend.default_filename)
-    return folder / (config.default_model_filename or default)
+    return folder / (config.default_model_filename.lstrip("/") or default)
 
 
 def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
@@ -210,10 +210,20 @@ def _version_path(path: Path, version: int, folders: dict[int, str]) -> Path:
 def _version_folders(path: Path) -> dict[int, str]:
     try:
         with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir() and is_version_name(entry.name))
+            names = sorted(
+                entry.name for entry in entries if is_version_name(entry.name) and is_folder(entry)
+            )
     except OSError as exc:
         raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc
     return {int(name): name for name in names}
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether something in a folder is a folder, or a link to one; a link that leads nowhere is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def is_version_name(name: str) -> bool:
@@ -237,10 +247,10 @@ def _first_contents(path: Path) -> dict[str, bool]:
     """What lies in the first folder of a model, by the order of names; whether each is a folder, by name."""
     try:
         with os.scandir(path) as entries:
-            folders = sorted(entry.path for entry in entries if entry.is_dir())
+            folders = sorted(entry.path for entry in entries if is_folder(entry))
         if not folders:
             return {}
         with os.scandir(folders[0]) as entries:
-            return {entry.name: entry.is_dir() for entry in entries}
+            return {entry.name: is_folder(entry) for entry in entries}
     except OSError as exc:
         raise ConfigError(f"failed to read model folder {path}: {exc.strerror}") from exc

@@ -120,7 +120,8 @@ def _random(item: WarmupInput, count: int) -> bytes:
 
 
 def _file(folder: Path, item: WarmupInput, count: int) -> bytes:
-    path = folder / "warmup" / item.data_file
+    # Below the folder, as with Triton, even where the name begins with a slash.
+    path = folder / "warmup" / item.data_file.lstrip("/")
     try:
         data = path.read_bytes()
     except OSError as exc:

@@ -118,5 +118,13 @@ class Backend:
     def complete(self, config: Any, path: Path) -> None:
         pass
 
+    def configure(self, own: Any, shared: Any) -> None:
+        """There are no settings."""
+        assert not own
+
+    def uses_gpus(self) -> bool:
+        """It runs on the processor."""
+        return False
+
     def worker(self, opening: Any) -> Worker:
         return Worker(opening.name)

@@ -14,16 +14,16 @@ from repobuild_serve.errors import StartError
 
 
 def test_values_are_sorted_by_backend():
-    given = ("onnxruntime,a=1", "b=2", "python,c=d=e,f", "onnxruntime,a=3", "g=h,i=j")
+    given = ("onnxruntime,a=1", "b=2", "python,c=d=e,f", "onnxruntime,a=3", "g=h,i=j", ",k=4")
     assert read_backend_options(given) == {
         "onnxruntime": {"a": "3"},
-        "": {"b": "2", "g": "h,i=j"},
+        "": {"b": "2", "g": "h,i=j", "k": "4"},
         "python": {"c": "d=e,f"},
     }
 
 
 @pytest.mark.parametrize(
-    "text", ["", "onnxruntime", "onnxruntime,", "onnxruntime,a", "onnxruntime,a=", ",a=1", "=1", "x,=1"]
+    "text", ["", "onnxruntime", "onnxruntime,", "onnxruntime,a", "onnxruntime,a=", "=1", ",=1", "x,=1"]
 )
 def test_another_form_is_refused(text):
     with pytest.raises(StartError) as caught:

@@ -257,6 +257,30 @@ def test_no_version_to_load(started, repository):
         "load failed for model 'm': at least one version must be available under the version policy of "
         "model 'm'\n"
     )
+    assert index(server) == []
+    assert server.ask("GET", "/v2/health/ready").status == 400
+    assert server.infer("m", ONE).error.endswith("'m' has no available versions")
+
+
+def test_a_policy_without_a_version_leaves_what_serves_alone(started, repository):
+    repository.echo("m")
+    server = started(repository, EXPLICIT, "--load-model=m")
+    for config in ["version_policy { specific { versions: [ 7 ] } }", ""]:
+        repository.echo("m", extra=config)
+        assert load(server, "m").status == (400 if config else 200)
+        assert index(server) == [{"name": "m", "version": "1", "state": "READY"}]
+        assert server.ask("GET", "/v2/health/ready").status == 200
+        assert server.infer("m", ONE).status == 200
+
+
+def test_links_that_lead_nowhere_are_no_models_and_no_versions(started, repository):
+    repository.echo("m")
+    for place in [repository.path, repository.path / "m", repository.path / "m" / "1"]:
+        (place / "7").symlink_to("7")
+        (place / "8").symlink_to("nowhere")
+    server = started(repository)
+    assert server.infer("m", ONE).status == 200
+    assert index(server) == [{"name": "m", "version": "1", "state": "READY"}]
 
 
 def test_a_load_tries_again(started, repository):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from repobuild_serve.errors import ConfigError
 from repobuild_serve.repository import read_model
+from repobuild_serve.wire.classification import read_labels
 
 IO = (
     'input [{ name: "IN" data_type: TYPE_FP32 dims: [ 2 ] }]\n'
@@ -203,6 +204,32 @@ def test_an_unknown_backend(repository, load):
             "specifying runtime on the model configuration."
         )
     ]
+
+
+def test_lines_of_a_label_file(tmp_path):
+    text = "a\x0cb\nc\r\n\nd\u2028e\x85f\nlast"
+    for end in ("", "\n"):
+        (tmp_path / "labels.txt").write_bytes((text + end).encode())
+        assert read_labels(tmp_path, "labels.txt") == ("a\x0cb", "c", "", "d\u2028e\x85f", "last")
+    (tmp_path / "labels.txt").write_bytes(b"")
+    assert read_labels(tmp_path, "labels.txt") == ()
+
+
+def test_paths_of_a_config_lie_in_the_model_folder(repository, load):
+    repository.identity("m")
+    folder = repository.config(
+        "m",
+        HEAD
+        + IO.replace('"OUT"', '"OUT" label_filename: "/labels.txt"')
+        + 'default_model_filename: "/model.onnx"\nmodel_warmup [{ name: "w" batch_size: 1 inputs { key: "IN" '
+        'value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: "/data" } } }]\n',
+    )
+    (folder / "labels.txt").write_text("one\n")
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "data").write_bytes(bytes(8))
+    models, problems = load()
+    assert problems == []
+    assert models.find("m", "").labels == [("one",)]
 
 
 def test_a_missing_label_file(repository, load):

@@ -35,7 +35,7 @@ def read_backend_options(given: Sequence[str]) -> dict[str, dict[str, str]]:
         if not named:
             backend, setting = _EVERY, text
         key, equals, value = setting.partition("=")
-        if not (equals and key and value) or (named and not backend):
+        if not (equals and key and value):
             raise StartError(
                 "backend-config-invalid",
                 f"--backend-config has the form '<backend name>,<setting>=<value>'. Got {text}",

@@ -65,7 +65,8 @@ class Changer:
         model = self._models.track(name)
         folder = source.folder
         if folder.problem is not None and not folder.versions:
-            model.records[_NO_VERSION] = _failed(folder.problem)
+            if not model.records:
+                model.records[_NO_VERSION] = _failed(folder.problem)
             _LOG.error("failed to load '%s': %s", name, folder.problem.text)
             self._share(source, ())
             return folder.problem.text

@@ -107,12 +107,10 @@ class Models:
                     items.append({"name": name})
                 continue
             for number, record in sorted(model.records.items()):
-                if ready_only and record.state is not State.READY:
+                # Of a model without versions there is nothing to say, as with Triton.
+                if number < 0 or (ready_only and record.state is not State.READY):
                     continue
-                item = {"name": name}
-                if number >= 0:
-                    item["version"] = str(number)
-                item["state"] = record.state.value
+                item = {"name": name, "version": str(number), "state": record.state.value}
                 if record.reason:
                     item["reason"] = record.reason
                 items.append(item)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repobuild_serve.repository import is_version_name
+from repobuild_serve.repository import is_folder, is_version_name
 
 _IGNORED = frozenset({"__pycache__"})
 _CONFIGS = frozenset({"config.pbtxt", "configs"})
@@ -53,7 +53,7 @@ def fingerprint(folder: Path) -> Fingerprint:
         inside = tuple(_walk(entry, entry.name, 0))
         if entry.name in _CONFIGS:
             config += inside
-        elif is_version_name(entry.name) and entry.is_dir():
+        elif is_version_name(entry.name) and is_folder(entry):
             versions[int(entry.name)] = inside
         else:
             shared += inside
@@ -63,11 +63,11 @@ def fingerprint(folder: Path) -> Fingerprint:
 def _walk(entry: os.DirEntry[str], path: str, depth: int) -> Iterator[_Entry]:
     try:
         status = entry.stat()
-    except FileNotFoundError:
-        # A link to nowhere, or gone a moment ago.
+    except OSError:
+        # A link to nowhere or to itself, or gone a moment ago.
         yield (path, -2, 0)
         return
-    if not entry.is_dir():
+    if not is_folder(entry):
         yield (path, status.st_size, status.st_mtime_ns)
         return
     yield (path, -1, 0)

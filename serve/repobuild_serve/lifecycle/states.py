@@ -46,7 +46,7 @@ class TrackedModel:
 
     Attributes:
         name: Model name.
-        records: State by version number; -1 stands for a failure that no version is to blame for.
+        records: State by version number; -1, alone, stands for a failure that no version is to blame for.
     """
 
     name: str

@@ -38,6 +38,10 @@ class Channel:
             for piece in pieces:
                 self._socket.sendall(piece)
 
+    def close(self) -> None:
+        """Close this process's end."""
+        self._socket.close()
+
     def receive(self) -> Optional[Frame]:
         """Wait for a frame; None if the server has closed the socket."""
         data = self._at_least(self._rest, PRELUDE.size)

@@ -9,6 +9,7 @@ import threading
 from typing import Any, Callable, Dict, Sequence
 
 from repobuild_serve.python_child.channel import Channel, Frame
+from repobuild_serve.python_child.failures import TritonModelException
 
 
 class Host:
@@ -20,6 +21,9 @@ class Host:
     Args:
         main: The main socket.
         side: The side socket.
+
+    Attributes:
+        forked: Whether this is a process that the model forked, which must not talk in the model's name.
     """
 
     def __init__(self, main: Channel, side: Channel) -> None:
@@ -31,6 +35,16 @@ class Host:
         self._number = 0
         self._waiting: Dict[int, queue.SimpleQueue[Frame]] = {}
         self._deferred: queue.SimpleQueue[Dict[str, Any]] = queue.SimpleQueue()
+        self.forked = False
+
+    def leave(self) -> None:
+        """Let go of the server, in a process that the model forked.
+
+        It must neither talk in between nor hold the sockets, whose closing is how the server sees a crash.
+        """
+        self.forked = True
+        self.main.close()
+        self._side.close()
 
     def start(self) -> None:
         """Start listening at the side socket."""
@@ -38,11 +52,20 @@ class Host:
         threading.Thread(target=self._send_deferred, name="deferred", daemon=True).start()
 
     def send(self, head: Any, buffers: Sequence[Any] = ()) -> None:
-        """Send a message."""
+        """Send a message.
+
+        Raises:
+            TritonModelException: This is a process that the model forked.
+        """
+        if self.forked:
+            raise TritonModelException("this works only in the process of the model, not in a fork of it")
         self.main.send(head, buffers)
 
     def ask(self, head: Dict[str, Any], buffers: Sequence[Any] = ()) -> queue.SimpleQueue[Frame]:
         """Send a message that is replied to; where the replies will be."""
+        if self.forked:
+            # Before the lock, which another thread may have held when this process came to be.
+            self.send(head)
         replies: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         with self._lock:
             self._number += 1

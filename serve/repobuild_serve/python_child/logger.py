@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 
 from repobuild_serve.python_child import current
 
@@ -36,7 +37,13 @@ class Logger:
                 f"log(message, level) takes a str and a level of Logger, not {type(message).__name__} and "
                 f"{type(level).__name__}"
             )
-        current.host().send({"op": "log", "level": level.value, "text": message})
+        host = current.host()
+        if host.forked:
+            # Of a pool of processes, say: what it writes there stands in the server's log as well.
+            sys.stderr.write(f"{level.value}: {message}\n")
+            sys.stderr.flush()
+            return
+        host.send({"op": "log", "level": level.value, "text": message})
 
     @staticmethod
     def log_info(message: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import inspect
 import sys
 import threading
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Dict, List, Optional
 
 from repobuild_serve.python_child.failures import BackendError, told
@@ -31,6 +34,8 @@ def model_class(path: str, version_folder: str) -> Any:
         raise BackendError(f"Model name must end with '.py'. Model name is \"{file.name}\".")
     sys.path += [str(file.parent), str(file.parent.parent), API_FOLDER]
     name = f"{version_folder}.{file.stem}"
+    if version_folder not in sys.modules:
+        _import_package(version_folder, file.parent)
     __import__(name)
     module = sys.modules[name]
     try:
@@ -38,6 +43,24 @@ def model_class(path: str, version_folder: str) -> Any:
     except AttributeError as exc:
         # Without frames: no line of the model did this.
         raise BackendError(f"AttributeError: {exc}") from None
+
+
+def _import_package(name: str, folder: Path) -> None:
+    """Make a folder the package called so.
+
+    Whatever else is called ``1`` on ``sys.path``, where the working folder comes first, would be it else.
+    """
+    start = folder / "__init__.py"
+    if not start.is_file():
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+        return
+    spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=[str(folder)])
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
 
 
 class EventLoop:
@@ -82,7 +105,8 @@ class Model:
         if not hasattr(self._instance, "execute"):
             raise BackendError(f"Python model {self._path} does not implement `execute` method.")
         returned = self._instance.execute(requests)
-        if not asyncio.iscoroutine(returned):
+        # Unlike asyncio's own test, this one does not take a generator for a coroutine.
+        if not inspect.iscoroutine(returned):
             return returned
         future = self._loop.submit(returned)
         return future if decoupled else future.result()
@@ -93,7 +117,7 @@ class Model:
             if not hasattr(self._instance, "is_ready"):
                 return {"ready": True}
             result = self._instance.is_ready()
-            if asyncio.iscoroutine(result):
+            if inspect.iscoroutine(result):
                 result = self._loop.submit(result).result()
             if not isinstance(result, bool):
                 return {"ready": False, "error": "is_ready() must return a boolean value"}

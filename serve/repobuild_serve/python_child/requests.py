@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import operator
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Union
 
 from repobuild_serve.python_child import current
@@ -72,6 +73,11 @@ class InferenceRequest:
             raise TypeError("InferenceRequest needs inputs, requested_output_names and model_name")
         if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
+        for what, text in (("request_id", request_id), ("model_name", model_name)):
+            if not isinstance(text, str):
+                raise TypeError(f"{what} must be a str, not {type(text).__name__}")
+        if isinstance(requested_output_names, (str, bytes)):
+            raise TypeError("requested_output_names must be a list of names, not one name")
         names = list(requested_output_names)
         for tensor in inputs:
             if tensor is None:
@@ -95,9 +101,9 @@ class InferenceRequest:
         self._inputs: List[Tensor] = list(inputs)
         self._names: FrozenSet[str] = frozenset(names)
         self._model = model_name
-        self._version = model_version
-        self._flags = flags
-        self._timeout = timeout
+        self._version = _whole("model_version", model_version)
+        self._flags = _whole("flags", flags)
+        self._timeout = _whole("timeout", timeout)
         self._preferred_memory = preferred_memory
         self._trace = trace or InferenceTrace()
         self._parameters = checked_parameters(parameters)
@@ -162,7 +168,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int) -> None:
         """Set the sequence flags, of a request to another model."""
-        self._flags = flags
+        self._flags = _whole("flags", flags)
 
     def timeout(self) -> int:
         """Queue time-out in microseconds that it asked for; 0 if none."""
@@ -232,3 +238,15 @@ class InferenceRequest:
             "outputs": sorted(self._names),
             "inputs": inputs,
         }
+
+
+def _whole(what: str, value: Any) -> int:
+    """An integer of any kind, NumPy's among them, as Python's own.
+
+    Raises:
+        TypeError: It is none.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an int, not {type(value).__name__}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -20,10 +22,13 @@ from repobuild_serve.python_child.model_config import ModelConfig
 def serve(main_descriptor: int, side_descriptor: int) -> None:
     """Do what the server says until it says, or shows by closing the socket, that it is over."""
     sys.argv[:] = [""]
-    _leave_ending_to_the_server()
     main, side = (socket.socket(fileno=number) for number in (main_descriptor, side_descriptor))
+    for connection in (main, side):
+        # Programs that the model starts must not hold the sockets, whose closing is the end of the model.
+        connection.set_inheritable(False)
     host = Host(Channel(main), Channel(side))
     current.set_host(host)
+    _leave_ending_to_the_server(host)
     host.start()
     host.send({"op": "hello", "pid": os.getpid()})
     executor: Optional[Executor] = None
@@ -53,21 +58,24 @@ def serve(main_descriptor: int, side_descriptor: int) -> None:
             break
     if model is not None:
         model.finalize()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A model may have closed them, or put something else in their place.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
     # Threads that the model left behind must not keep the process.
     os._exit(0)
 
 
-def _leave_ending_to_the_server() -> None:
+def _leave_ending_to_the_server(host: Host) -> None:
     """Live through signals that are sent to all processes of the server at once.
 
     A handler in place of SIG_IGN, which programs that the model starts would inherit. Forks of this process
-    get the defaults back.
+    get the defaults back, and let go of the server.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     os.register_at_fork(after_in_child=_default_signals)
+    os.register_at_fork(after_in_child=host.leave)
 
 
 def _default_signals() -> None:
@@ -94,10 +102,12 @@ def _executor(host: Host, model: Model, head: Dict[str, Any]) -> Executor:
 def _completed(host: Host, head: Dict[str, Any]) -> Dict[str, Any]:
     host.model_folder = head["folder"]
     try:
-        config = _auto_completed(head)
+        config = _auto_completed(head).as_dict()
+        # What is no JSON, such as a dim of a NumPy type, is the model's mistake, too.
+        json.dumps(config)
     except BaseException as exc:  # noqa: BLE001 - whatever the model raises is why it cannot be loaded
         return {"op": "failed", "text": told(exc)}
-    return {"op": "completed", "config": config.as_dict()}
+    return {"op": "completed", "config": config}
 
 
 def _auto_completed(head: Dict[str, Any]) -> ModelConfig:

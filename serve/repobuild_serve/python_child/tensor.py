@@ -32,7 +32,7 @@ class Tensor:
             )
         self._name = _named(name)
         self._number = number_of(numpy_array.dtype)
-        self._array: Optional[np.ndarray[Any, Any]] = _contiguous(numpy_array)
+        self._array: Optional[np.ndarray[Any, Any]] = _plain(numpy_array)
         self._packed: Any = None
         self._shape = self._array.shape
 
@@ -134,7 +134,9 @@ def _named(name: str) -> str:
     return name
 
 
-def _contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array, contiguous, without what a subclass makes of it: a matrix has always two dims."""
+    array = array.view(np.ndarray)
     # ascontiguousarray would turn a scalar into one row.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 

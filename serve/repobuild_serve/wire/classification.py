@@ -54,14 +54,21 @@ def top_classes(array: np.ndarray[Any, Any], count: int, labels: Sequence[str]) 
 def read_labels(folder: Path, filename: str) -> tuple[str, ...]:
     """Read a label file, one label a line; no file name gives no labels.
 
+    Lines end with LF or CRLF and with nothing else, lest a form feed inside a label shift those that follow.
+
+    Args:
+        folder: The model folder.
+        filename: Path below it, also where it begins with a slash.
+
     Raises:
         LoadError: The file cannot be read.
     """
     if not filename:
         return ()
-    path = folder / filename
+    path = folder / filename.lstrip("/")
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return tuple(lines if lines[-1] else lines[:-1])
     except OSError as exc:
         text = f"failed to open text file for read {path}: {exc.strerror}"
         raise LoadError(text, Code.INTERNAL) from exc

@@ -32,6 +32,8 @@ class TritonPythonModel:
             return [5]
         if case == "tuple":
             return (fine(),)
+        if case == "generator":
+            return (fine() for _ in requests)
         if case == "not_found":
             error = pb_utils.TritonError("nowhere", pb_utils.TritonError.NOT_FOUND)
             return [pb_utils.InferenceResponse(error=error)]
@@ -120,6 +122,7 @@ def test_an_exception_is_told_with_the_frames_of_the_model(cases):
             ),
         ),
         ("tuple", "Expected a list in the execute return, found type '<class 'tuple'>'."),
+        ("generator", "Expected a list in the execute return, found type '<class 'generator'>'."),
         (
             "none",
             (

@@ -77,6 +77,31 @@ def test_tensors_larger_than_any_buffer_on_the_way_come_back(started, repository
     assert np.array_equal(np.frombuffer(data, np.float32), array)
 
 
+def test_arrays_of_subclasses_come_back_as_plain_ones(started, repository, models, one):
+    models.add(
+        "subclasses",
+        """
+        class Row(np.ndarray):
+            def reshape(self, *shape):
+                return self
+
+        KINDS = [np.matrix, np.ma.masked_array, lambda array: array.view(Row)]
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                array = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.int32)
+                kind = KINDS[int(requests[0].inputs()[0].as_numpy()[0, 0])]
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", kind(array))]) for _ in requests]
+        """,
+    )
+    server = started(repository)
+    for kind in [0, 1, 2, 0]:
+        answer = server.infer("subclasses", one(kind))
+        assert answer.status == 200, answer.body
+        (output,) = answer.json["outputs"]
+        assert (output["shape"], output["data"]) == ([2, 3], [1, 2, 3, 4, 5, 6])
+
+
 def test_empty_tensors_come_back(started, repository, models, identity):
     models.add("open", identity, wire="FP32", dims="-1", batch=0)
     server = started(repository)

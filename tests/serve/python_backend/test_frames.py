@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repobuild_serve.backends.python.coding import Coding
 from repobuild_serve.backends.python.frame_protocol import FrameProtocol
+from repobuild_serve.config.settings import TensorConfig
+from repobuild_serve.datatypes import BY_WIRE_NAME
 from repobuild_serve.python_child.channel import Channel
 from repobuild_serve.python_child.frames import ALIGNMENT, encode
 from repobuild_serve.python_child.tensor import Tensor
@@ -102,3 +106,13 @@ def test_tensors_survive_their_packed_form(array):
         assert again.tolist() == [[b"a", b"b", b"3"]]
     else:
         assert again.tolist() == array.tolist()
+
+
+def test_a_response_that_cannot_be_leaves_the_next_one_its_data():
+    outputs = [TensorConfig(name, BY_WIRE_NAME["INT32"], (1,), (1,)) for name in "AB"]
+    coding = Coding(SimpleNamespace(inputs=(), outputs=outputs, batched=False))
+    told = {"o": [["A", 8, [1]], ["B", 8, [1]]]}
+    buffers = [memoryview(piece) for piece in (b"cut", b"1111", b"2222", b"3333")]
+    first, second = (coding.response(number, told, buffers) for number in (1, 2))
+    assert first.error is not None
+    assert [bytes(tensor.data) for tensor in second.outputs] == [b"2222", b"3333"]

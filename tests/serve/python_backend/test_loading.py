@@ -220,6 +220,11 @@ def test_models_complete_their_config(started, models, repository):
             ),
         ),
         ('config.as_dict()["input"] = 5', "", "auto_complete_config of model 'm' returned something that"),
+        (
+            'config.add_input({"name": "A", "data_type": "TYPE_INT32", "dims": [np.int64(1)]})',
+            "",
+            "TypeError: Object of type int64 is not JSON serializable",
+        ),
         ("os._exit(4)", "", "Stub process 'm' is not healthy."),
     ],
     ids=[
@@ -233,6 +238,7 @@ def test_models_complete_their_config(started, models, repository):
         "decoupled",
         "scheduler",
         "nonsense",
+        "no-json",
         "exits",
     ],
 )
@@ -329,3 +335,19 @@ def test_warm_up_runs_before_serving(started, models, repository, identity):
     assert "failed to run warmup sample 'w'" in found["cold"]
     assert "ValueError: still cold" in found["cold"]
     assert "failed to run warmup sample 'w': no" in found["refusing"]
+
+
+@pytest.mark.parametrize("package", [False, True], ids=["namespace", "package"])
+def test_a_model_is_its_own_whatever_lies_in_the_working_folder(
+    package, started, models, repository, one, identity, tmp_path, monkeypatch
+):
+    own = models.add("own", "from .more import VALUE\n" + identity.replace("tensor.as_numpy()", "VALUE"))
+    (own / "more.py").write_text("import numpy as np\nVALUE = np.array([[7]], dtype=np.int32)\n")
+    elsewhere = tmp_path / "elsewhere" / "1"
+    elsewhere.mkdir(parents=True)
+    for folder in [elsewhere, *([own] if package else [])]:
+        (folder / "__init__.py").touch()
+    (elsewhere / "model.py").write_text("raise ValueError('the wrong model')")
+    monkeypatch.chdir(elsewhere.parent)
+    server = started(repository)
+    assert server.infer("own", one()).json["outputs"][0]["data"] == [7]

@@ -150,6 +150,29 @@ def test_the_end_of_the_server_finalizes_models(started, models, repository, one
     assert not list(models.path.rglob("__pycache__"))
 
 
+def test_a_model_that_closed_its_output_and_left_threads_ends_all_the_same(
+    started, models, repository, one, processes
+):
+    _, wait_until = processes
+    code = MORTAL.replace(
+        "        return [",
+        "        import sys, threading, time\n"
+        "        threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "        sys.stdout.close()\n"
+        "        sys.stderr = None\n"
+        "        return [",
+        1,
+    )
+    models.add("mortal", code)
+    server = started(repository, "--model-control-mode=explicit", "--load-model=mortal")
+    assert pid_of(server, one)
+    assert server.ask("POST", "/v2/repository/models/mortal/unload").status == 200
+    wait_until(
+        lambda: server.ask("POST", "/v2/repository/index").json[0]["state"] == "UNAVAILABLE", seconds=20
+    )
+    assert "Traceback" not in server.log.read_text()
+
+
 def test_an_execution_that_hangs_does_not_hold_the_end_up_for_longer_than_allowed(
     started, models, repository, one, processes
 ):
@@ -164,3 +187,72 @@ def test_an_execution_that_hangs_does_not_hold_the_end_up_for_longer_than_allowe
         with pytest.raises(OSError):
             hanging.result()
     wait_until(lambda: not alive(pid))
+
+
+FORKING = """
+import time
+
+class TritonPythonModel:
+    def execute(self, requests):
+        value = int(requests[0].inputs()[0].as_numpy()[0, 0])
+        if value == 1:
+            forked = os.fork()
+            if forked == 0:
+                raise RuntimeError("in the fork")
+            os.waitpid(forked, 0)
+        if value == 2:
+            forked = os.fork()
+            if forked == 0:
+                pb_utils.Logger.log_info("said in a fork")
+                try:
+                    pb_utils.is_model_ready("forking")
+                    os._exit(1)
+                except pb_utils.TritonModelException:
+                    os._exit(0)
+            assert os.waitpid(forked, 0)[1] == 0
+        if value == 3:
+            self.daemon(os.fork)
+            os._exit(3)
+        if value == 7:
+            import ctypes
+            self.daemon(ctypes.PyDLL(None).fork)
+            os._exit(3)
+        if value == 4:
+            os.spawnlp(os.P_NOWAIT, "setsid", "setsid", "sh", "-c", "echo $$ > NOTE; exec sleep 600")
+            while not (os.path.exists("NOTE") and open("NOTE").read()):
+                time.sleep(0.01)
+            os._exit(3)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[value]], dtype=np.int32))])]
+
+    def daemon(self, fork):
+        if fork() == 0:
+            os.setsid()
+            with open("NOTE", "w") as note:
+                note.write(str(os.getpid()))
+            time.sleep(600)
+            os._exit(0)
+        while not (os.path.exists("NOTE") and open("NOTE").read()):
+            time.sleep(0.01)
+"""
+
+
+def test_only_the_process_of_the_model_talks_to_the_server(started, models, repository, one):
+    models.add("forking", FORKING)
+    server = started(repository)
+    for value in [1, 5, 2, 6]:
+        answer = server.infer("forking", one(value))
+        assert answer.json["outputs"][0]["data"] == [value], answer.body
+    assert b"said in a fork" in server.log.read_bytes()
+
+
+@pytest.mark.parametrize("way", [3, 4, 7], ids=["fork", "program", "fork-below-python"])
+def test_a_crash_is_seen_though_a_daemon_lives_on(way, started, models, repository, one, processes, tmp_path):
+    _, wait_until = processes
+    note = tmp_path / "note"
+    models.add("forking", FORKING.replace('"NOTE"', repr(str(note))).replace("NOTE", str(note)))
+    server = started(repository)
+    try:
+        assert server.infer("forking", one(way)).error == "Stub process 'forking_0_0' is not healthy."
+        wait_until(lambda: server.infer("forking", one(5)).status == 200)
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)

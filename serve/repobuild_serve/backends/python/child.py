@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
+import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 START = Path(__file__).resolve().parents[2] / "python_child" / "start.py"
 """The program that a child process runs."""
 _POLL_SECONDS = 0.1
+_DRAIN_SECONDS = 0.01
 _SMALL = 1 << 14
 
 
@@ -89,6 +93,8 @@ class Child:
         )
         side, _ = await self._loop.connect_accepted_socket(asyncio.Protocol, mine[1])
         self._main, self._side = main, side
+        if self._process.returncode is not None:
+            self._drain()
 
     def send(self, head: Any, buffers: Sequence[Any] = ()) -> None:
         """Send what its main thread is to do."""
@@ -134,7 +140,23 @@ class Child:
         self._process.wait()
         if self._side is not None:
             self._side.abort()
+        if self._connected:
+            self._drain()
         self._gone()
+
+    def _drain(self) -> None:
+        """Close the main socket once all that the process sent is read.
+
+        The socket may stay open for ever else: a daemon that the process started may hold its end.
+        """
+        if not self._connected or self._main is None:
+            return
+        connection = self._main.get_extra_info("socket")
+        (left,) = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)))
+        if left:
+            self._loop.call_later(_DRAIN_SECONDS, self._drain)
+        else:
+            self._main.abort()
 
     def _main_lost(self) -> None:
         self._connected = False

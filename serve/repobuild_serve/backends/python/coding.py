@@ -102,8 +102,12 @@ class Coding:
         if "e" in told:
             code, text = told["e"]
             return Response(number, error=RequestError(text, CODES[code], plain=True), final=final)
+        entries = told["o"]
+        data = buffers[: len(entries)]
+        # Whatever is wrong with this response, the data of the next one is what follows.
+        del buffers[: len(entries)]
         try:
-            outputs = [self._tensor(entry, buffers.pop(0)) for entry in told["o"]]
+            outputs = [self._tensor(entry, piece) for entry, piece in zip(entries, data, strict=True)]
         except RequestError as exc:
             return Response(number, error=exc, final=final)
         return Response(number, outputs, parameters=told.get("p", {}), final=final)

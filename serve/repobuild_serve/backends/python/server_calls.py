@@ -42,7 +42,12 @@ class ServerCalls:
 
     def take(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
         """Answer one call."""
-        self._take[head["op"]](child, head, buffers)
+        try:
+            self._take[head["op"]](child, head, buffers)
+        except Exception as exc:  # noqa: BLE001 - the model waits for an answer, whatever went wrong
+            _LOG.exception("%s: a call of the model failed", self._name)
+            if "call" in head:
+                self._refuse(child, head, RequestError(f"{type(exc).__name__}: {exc}", Code.INTERNAL))
 
     def close(self) -> None:
         """Forget the metrics of a process that has ended."""

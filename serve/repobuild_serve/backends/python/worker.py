@@ -146,8 +146,8 @@ class PythonWorker:
             raise LoadError(told["text"], Code.INTERNAL)
 
     def _hello(self, head: Any, buffers: list[memoryview]) -> None:
-        assert self._started is not None
-        self._started.set_result(head)
+        if self._started is not None and not self._started.done():
+            self._started.set_result(head)
 
     def _settled(self, head: Any, buffers: list[memoryview]) -> None:
         self._usable = head["op"] == "ready"
