@@ -105,7 +105,6 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
         ("response_cache { enable: true }", "response_cache"),
         ('model_operations { op_library_filename: "x.so" }', "model_operations"),
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
-        ('cc_model_filenames { key: "8.0" value: "x" }', "cc_model_filenames"),
         (
             'batch_input [{ target_name: "X" data_type: TYPE_FP32 source_input: "IN" }]',
             "batch_input",
