@@ -13,6 +13,7 @@ from repobuild_serve.errors import RequestError
 COUNTER = "counter"
 GAUGE = "gauge"
 HISTOGRAM = "histogram"
+_OWN = re.compile(r"nv_(inference|model|cpu|gpu|energy|cache|pinned_memory)_")
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -113,10 +114,14 @@ class CustomMetrics:
         """Make a family, or use one of the same name again.
 
         Raises:
-            RequestError: The name cannot be one, or belongs to a family of another kind.
+            RequestError: The name cannot be one, belongs to a family of another kind, or is kept for the
+                server's own metrics.
         """
         if not _NAME.fullmatch(name):
             raise RequestError("Invalid metric name")
+        if _OWN.match(name):
+            # Two families of one name would make the whole page unreadable for Prometheus.
+            raise RequestError(f"metric family '{name}' has a name that is kept for the server's own metrics")
         found = self._families.get(name)
         if found is None:
             found = self._families[name] = Family(name, meaning, kind)

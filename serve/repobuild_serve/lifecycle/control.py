@@ -62,6 +62,8 @@ class Control:
             options.repositories, options.auto_complete, options.config_name, options.gpus
         )
         self._readers = Pool(services.loop, _READERS, "read")
+        # Apart, for a model that completes its config may take as long as it likes over it.
+        self._lookers = Pool(services.loop, 1, "look")
         self._loaders = Pool(services.loop, options.threads, "load")
         self._changer = Changer(models, services, sink, self._loaders, options.retries)
         self._reservations = Reservations()
@@ -99,7 +101,7 @@ class Control:
 
     async def names(self) -> tuple[list[str], list[str]]:
         """See ``Commands.names``."""
-        return await self._readers.run(lambda: _names(self._options.repositories))
+        return await self._lookers.run(lambda: _names(self._options.repositories))
 
     # The start and the end
 
@@ -159,6 +161,7 @@ class Control:
         """Release what the process must not leave behind. Does not wait."""
         self._changer.close()
         self._readers.close()
+        self._lookers.close()
         self._loaders.close()
 
     # Poll mode
@@ -193,7 +196,7 @@ class Control:
             ConfigError: There is no such model, or there are two.
             OSError: It cannot be read.
         """
-        return await self._readers.run(lambda: fingerprint(find_model(self._options.repositories, name)))
+        return await self._lookers.run(lambda: fingerprint(find_model(self._options.repositories, name)))
 
     # Operations
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
 import threading
 import traceback
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Dict, List, Optional
 
 from repobuild_serve.python_child.failures import BackendError, told
@@ -51,16 +51,17 @@ def _import_package(name: str, folder: Path) -> None:
     Whatever else is called ``1`` on ``sys.path``, where the working folder comes first, would be it else.
     """
     start = folder / "__init__.py"
-    if not start.is_file():
-        package = ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
-        return
-    spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=[str(folder)])
+    places = [str(folder)]
+    if start.is_file():
+        spec = importlib.util.spec_from_file_location(name, start, submodule_search_locations=places)
+    else:
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = places
     assert spec is not None
-    assert spec.loader is not None
     sys.modules[name] = package = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(package)
+    if start.is_file():
+        assert spec.loader is not None
+        spec.loader.exec_module(package)
 
 
 class EventLoop:

@@ -264,3 +264,24 @@ def test_a_wrong_argument_of_a_call_is_told_and_harms_nobody(started, models, re
     for _ in range(2):
         answer = server.infer("asking", one())
         assert answer.status == 200, answer.body
+
+
+def test_names_of_the_server_s_own_metrics_are_not_for_models(started, models, repository, one):
+    models.add(
+        "counting",
+        """
+        class TritonPythonModel:
+            def execute(self, requests):
+                try:
+                    pb_utils.MetricFamily("nv_inference_count", "mine", pb_utils.MetricFamily.COUNTER)
+                except pb_utils.TritonModelException as exc:
+                    error = pb_utils.TritonError(str(exc))
+                    return [pb_utils.InferenceResponse(error=error) for _ in requests]
+        """,
+    )
+    server = started(repository)
+    assert server.infer("counting", one()).error.endswith(
+        "metric family 'nv_inference_count' has a name that is kept for the server's own metrics"
+    )
+    page = server.ask("GET", "/metrics", port=server.ports["metrics"]).body.decode()
+    assert page.count("# TYPE nv_inference_count ") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_load_failures_are_told_as_triton_tells_them(started, models, repository
 ARGUMENTS = """
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 def folders():
     return [os.path.basename(path) for path in sys.path[-3:]]
@@ -351,3 +353,24 @@ def test_a_model_is_its_own_whatever_lies_in_the_working_folder(
     monkeypatch.chdir(elsewhere.parent)
     server = started(repository)
     assert server.infer("own", one()).json["outputs"][0]["data"] == [7]
+
+
+def test_models_that_take_long_to_complete_keep_nobody_from_the_index(
+    started, models, repository, gate, processes
+):
+    _, wait_until = processes
+    body = "import time\n        while not os.path.exists(GATE):\n            time.sleep(0.01)".replace(
+        "GATE", repr(str(gate.path.with_suffix(".open")))
+    )
+    names = [f"slow{number}" for number in range(6)]
+    for name in names:
+        models.add(
+            name, COMPLETING.format(body=f"open({str(models.path.parent / name)!r}, 'w')\n        {body}")
+        )
+    server = started(repository, "--model-control-mode=explicit")
+    with ThreadPoolExecutor(len(names)) as pool:
+        loads = [pool.submit(server.ask, "POST", f"/v2/repository/models/{name}/load") for name in names]
+        wait_until(lambda: sum((models.path.parent / name).exists() for name in names) >= 4)
+        assert server.ask("POST", "/v2/repository/index").json == [{"name": name} for name in names]
+        gate.open()
+        assert [done.result().status for done in loads] == [200] * len(names)
