@@ -124,6 +124,23 @@ def test_expect_100_continue(server):
         assert values(read_all(connection)) == [4]
 
 
+def test_expect_100_continue_behind_a_request_that_still_runs(server):
+    body = BODY % 4
+    slow = b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[1,1],"data":[7]}]}'
+    with server.connect() as connection, connection.makefile("rb") as stream:
+        connection.sendall(request(slow, "slow") + EXPECTING % len(body))
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += stream.read(1)
+        ((_, headers, _),) = responses(head)
+        first = stream.read(int(headers[b"Content-Length"]))
+        assert json.loads(first)["outputs"][0]["data"] == [7]
+        assert stream.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        connection.shutdown(socket.SHUT_WR)
+        assert values(stream.read()) == [4]
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server):
     with server.connect() as connection:
         connection.sendall(EXPECTING % 10**12)

@@ -150,7 +150,10 @@ class Connection(asyncio.Protocol):
 
     def _invite_body(self) -> None:
         """Ask for the body that a client holds back, once all earlier answers are written."""
-        if not self._open and not self._backlog and self._transport is not None:
+        if self._open:
+            # Its answer may then not be written without a look at what else there is to do.
+            self._open[-1].plain = False
+        elif not self._backlog and self._transport is not None:
             self._parser.expects_continue = False
             self._transport.write(CONTINUE)
 
