@@ -260,6 +260,28 @@ def test_answers_that_nobody_reads_do_not_pile_up(started, repository):
             time.sleep(0.1)
 
 
+def test_a_client_that_reads_slowly_gets_all(started, repository):
+    repository.identity("wide", dims=(-1,), batch=0)
+    server = started(repository, "--http-write-timeout-secs=2")
+    tensor = bytes(24 << 20)
+    head = (
+        b"POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Inference-Header-Content-Length: 0\r\nContent-Length: %d\r\n\r\n"
+    )
+    with socket.socket() as connection:
+        connection.settimeout(30)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head % len(tensor) + tensor)
+        received = 0
+        begun = time.monotonic()
+        while piece := connection.recv(1 << 16):
+            received += len(piece)
+            # Far longer than the time-out, in steps that are far shorter.
+            time.sleep(0.03 if time.monotonic() - begun < 6 else 0)
+    assert received > len(tensor)
+
+
 def test_connections_that_stall_are_dropped(started, repository):
     repository.identity("m")
     server = started(repository, "--http-read-timeout-secs=1", "--http-idle-timeout-secs=1")
