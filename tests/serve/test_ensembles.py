@@ -314,6 +314,27 @@ def test_an_ensemble_keeps_statistics_of_its_own(members):
     assert list(statistics.batches) == [2]
 
 
+def test_what_a_nested_ensemble_took_counts_for_the_outer_one(started, repository):
+    """Its own time is not measured: it is the sum of what its members took."""
+    repository.echo("slow", delay_ms=20)
+    tensors = "".join(
+        f'{role} {{ name: "{name}" data_type: TYPE_FP32 dims: [ 1 ] }}\n'
+        for role, name in (("input", "IN"), ("output", "OUT"))
+    )
+    for name, member in (("inner", "slow"), ("outer", "inner")):
+        steps = step(member, "IN=IN", "OUT=OUT")
+        text = f'platform: "ensemble"\nmax_batch_size: 8\n{tensors}ensemble_scheduling {{ {steps} }}\n'
+        (repository.config(name, text) / "1").mkdir()
+    server = started(repository)
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [2, 1], "data": [1, 2]}]}
+    assert server.infer("outer", body).status == 200
+    models = ("slow", "inner", "outer")
+    slow, inner, outer = [server.statistics(name)["inference_stats"] for name in models]
+    for name in ("queue", "compute_input", "compute_infer", "compute_output"):
+        assert slow[name] == inner[name] == outer[name]
+    assert outer["compute_infer"]["ns"] >= 20_000_000
+
+
 @pytest.mark.parametrize("given", ["A B", "A"])
 def test_an_optional_input_that_is_left_out_is_left_out_of_the_step(members, given):
     members.member(

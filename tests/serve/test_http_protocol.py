@@ -124,6 +124,23 @@ def test_expect_100_continue(server):
         assert values(read_all(connection)) == [4]
 
 
+def test_expect_100_continue_behind_a_request_that_still_runs(server):
+    body = BODY % 4
+    slow = b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[1,1],"data":[7]}]}'
+    with server.connect() as connection, connection.makefile("rb") as stream:
+        connection.sendall(request(slow, "slow") + EXPECTING % len(body))
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += stream.read(1)
+        ((_, headers, _),) = responses(head)
+        first = stream.read(int(headers[b"Content-Length"]))
+        assert json.loads(first)["outputs"][0]["data"] == [7]
+        assert stream.read(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        connection.shutdown(socket.SHUT_WR)
+        assert values(stream.read()) == [4]
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(server):
     with server.connect() as connection:
         connection.sendall(EXPECTING % 10**12)
@@ -241,6 +258,28 @@ def test_answers_that_nobody_reads_do_not_pile_up(started, repository):
         while any(item.raddr == client for item in process.net_connections()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_a_client_that_reads_slowly_gets_all(started, repository):
+    repository.identity("wide", dims=(-1,), batch=0)
+    server = started(repository, "--http-write-timeout-secs=2")
+    tensor = bytes(24 << 20)
+    head = (
+        b"POST /v2/models/wide/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        b"Inference-Header-Content-Length: 0\r\nContent-Length: %d\r\n\r\n"
+    )
+    with socket.socket() as connection:
+        connection.settimeout(30)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head % len(tensor) + tensor)
+        received = 0
+        begun = time.monotonic()
+        while piece := connection.recv(1 << 16):
+            received += len(piece)
+            # Far longer than the time-out, in steps that are far shorter.
+            time.sleep(0.03 if time.monotonic() - begun < 6 else 0)
+    assert received > len(tensor)
 
 
 def test_connections_that_stall_are_dropped(started, repository):

@@ -53,6 +53,13 @@ class Spent:
         self.compute_infer += timing.infer_end - timing.input_end
         self.compute_output += timing.end - timing.infer_end
 
+    def timing(self, arrived: int) -> Timing:
+        """What one execution of a request that arrived at ``arrived`` would have passed to take as long."""
+        start = arrived + self.queue
+        input_end = start + self.compute_input
+        infer_end = input_end + self.compute_infer
+        return Timing(start, input_end, infer_end, infer_end + self.compute_output)
+
 
 @dataclass(slots=True)
 class BatchCount:

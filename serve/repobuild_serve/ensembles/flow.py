@@ -213,6 +213,8 @@ class Flow:
         row.answered = True
         if row.parent is not None and not row.below:
             row.parent.below.remove(row)
+        if not self._decoupled:
+            self._set_timing()
         self._respond(
             Response(
                 self.ticket.number,
@@ -221,6 +223,10 @@ class Flow:
                 final=not self._decoupled,
             )
         )
+
+    def _set_timing(self) -> None:
+        """Tell an ensemble that this one is a step of what the steps took; it looks at the last response."""
+        self.ticket.timing = self._spent.timing(self.ticket.arrived)
 
     def _parameters(self) -> dict[str, Scalar]:
         context = self.ticket.context
@@ -249,5 +255,6 @@ class Flow:
             )
             return
         if self._decoupled:
+            self._set_timing()
             self._respond(Response(self.ticket.number, void=True))
         self._ended(self, self._spent, True)

@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 _MAX_HEAD = 4096
 _HEAD_END = b"\r\n\r\n"
 _LINGER_SECONDS = 2
+_LEAST_READ = 64 << 10
+"""Bytes that a client must read within the write time-out to get more time."""
 
 
 class Connection(asyncio.Protocol):
@@ -36,6 +38,7 @@ class Connection(asyncio.Protocol):
         self._touched = host.tick
         self._head_since = 0
         self._full_since = 0
+        self._unread = 0
         self._full = False
         self._paused = False
         self._ending = False
@@ -82,6 +85,8 @@ class Connection(asyncio.Protocol):
         """Called when the client leaves too many answers unread."""
         self._full = True
         self._full_since = self._host.tick
+        if self._transport is not None:
+            self._unread = self._transport.get_write_buffer_size()
         self._set_reading()
 
     def resume_writing(self) -> None:
@@ -150,7 +155,10 @@ class Connection(asyncio.Protocol):
 
     def _invite_body(self) -> None:
         """Ask for the body that a client holds back, once all earlier answers are written."""
-        if not self._open and not self._backlog and self._transport is not None:
+        if self._open:
+            # Its answer may then not be written without a look at what else there is to do.
+            self._open[-1].plain = False
+        elif not self._backlog and self._transport is not None:
             self._parser.expects_continue = False
             self._transport.write(CONTINUE)
 
@@ -250,7 +258,10 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         if any(pieces):
-            transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            if self._full:
+                self._unread += len(data)
+            transport.write(data)
         if close:
             self._finish(transport)
 
@@ -284,7 +295,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         if self._full:
-            over = tick - self._full_since > limits.write_seconds
+            over = tick - self._full_since > limits.write_seconds and not self._reads(transport, tick)
         elif self._ending:
             over = not self._open and tick - self._touched > _LINGER_SECONDS
         elif self._open or self._backlog:
@@ -297,6 +308,14 @@ class Connection(asyncio.Protocol):
             over = tick - self._touched > limits.idle_seconds
         if over:
             transport.abort()
+
+    def _reads(self, transport: asyncio.Transport, tick: int) -> bool:
+        """Whether the client has read a good part of what it was sent; if so, its time starts anew."""
+        unread = transport.get_write_buffer_size()
+        if unread > self._unread - _LEAST_READ:
+            return False
+        self._unread, self._full_since = unread, tick
+        return True
 
     def stop(self) -> None:
         """Close now if nothing is in flight, else after the last answer."""
