@@ -26,8 +26,7 @@ def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False
             error.
 
     Raises:
-        RequestError: The encoding is unknown, the data corrupt, cut off or followed by more, or the result too
-            large.
+        RequestError: The encoding is unknown, the data corrupt, cut off or followed by more, or too large.
     """
     if encoding == b"identity" or (not encoding and not legacy):
         return body
