@@ -433,6 +433,6 @@ def test_requests_that_have_left_are_let_go_of():
         waiting.former.form(waiting.now, 1)
         batch = waiting.former.take(waiting.now)
         assert batch is not None
-        assert [ticket.number for ticket in batch.tickets][0] == number
+        assert batch.tickets[0].number == number
         del batch, data
     assert not any(reference() for reference in held)
