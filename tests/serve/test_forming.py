@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from array import array
 from dataclasses import dataclass, field
 
 import pytest
@@ -416,3 +418,21 @@ def test_a_higher_priority_takes_the_place_in_the_next_batch():
     waiting.idle = 1
     waiting.pump()
     assert waiting.running == [[4, 1]]
+
+
+def test_requests_that_have_left_are_let_go_of():
+    """Also those whose time-out would have expired after that of one which still waits."""
+    waiting = levels(QueuePolicy(timeout_ns=1000 * MS), QueuePolicy(timeout_ns=1000 * MS))
+    waiting.arrive(priority=2)
+    waiting.now += MS
+    held = []
+    for number in range(2, 302):
+        data = array("b", b"x")
+        held.append(weakref.ref(data))
+        waiting.former.enqueue(Ticket(number, 1, waiting.now, (data,), ((1,),), priority=1))
+        waiting.former.form(waiting.now, 1)
+        batch = waiting.former.take(waiting.now)
+        assert batch is not None
+        assert batch.tickets[0].number == number
+        del batch, data
+    assert not any(reference() for reference in held)

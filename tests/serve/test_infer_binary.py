@@ -285,6 +285,17 @@ def test_a_compressed_body_that_is_corrupt_is_refused(server, model, body):
     assert (response.status, response.error) == (400, "request body is not complete gzip data")
 
 
+def test_what_follows_compressed_data_is_not_passed_over(server):
+    packed = gzip.compress(bytes(8)) + gzip.compress(bytes(4))
+    headers = {"Content-Encoding": "gzip", "Inference-Header-Content-Length": "0"}
+    response = server.infer("variable", packed, headers)
+    assert response.status == 400
+    assert (
+        response.error
+        == f"request body has {len(gzip.compress(bytes(4)))} bytes behind the end of its gzip data"
+    )
+
+
 def test_a_corrupt_body_counts_as_an_empty_one_for_release_24_10(started, repository):
     repository.identity("fixed")
     response = started(repository, "--compat=24.10").infer("fixed", b"no", {"Content-Encoding": "gzip"})

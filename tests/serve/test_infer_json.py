@@ -120,6 +120,23 @@ def test_strings(server, tensor):
     assert response.json["outputs"][0]["data"] == texts
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param(b'"\\ud800"', "The surrogate pair in string is invalid.", id="high surrogate"),
+        pytest.param(b'"\\udc80"', "The surrogate pair in string is invalid.", id="low surrogate"),
+        pytest.param(b'"a" x', "Missing a comma or ']' after an array element.", id="syntax"),
+        pytest.param(b"1" * 5000, "", id="long number"),
+    ],
+)
+def test_errors_beside_bytes_that_are_not_utf8(server, text, error):
+    body = b'{"id":"\xff","inputs":[{"name":"IN","datatype":"BYTES","shape":[1,1],"data":[%b]}]}' % text
+    for route in ("infer", "generate"):
+        response = server.ask("POST", f"/v2/models/strings/{route}", body)
+        assert response.status == 500
+        assert response.error.startswith(f"failed to parse the request JSON buffer: {error}")
+
+
 def test_a_model_without_batching_takes_whole_shapes(server, tensor):
     response = server.infer("whole", {"inputs": [tensor([[1, 2], [3, 4]])]})
     assert response.json["outputs"][0]["shape"] == [2, 2]

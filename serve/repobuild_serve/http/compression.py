@@ -21,11 +21,12 @@ def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False
         body: As received.
         encoding: Value of ``Content-Encoding``.
         limit: Largest decompressed size in bytes; no more than that is ever produced.
-        legacy: Whether an empty value counts as unknown, corrupt data as an empty body, and of data that are
-            cut off what is there, as with Triton 24.10, in place of an error.
+        legacy: Whether an empty value counts as unknown, corrupt data as an empty body, of data that are cut
+            off what is there, and what follows the data is passed over, as with Triton 24.10, in place of an
+            error.
 
     Raises:
-        RequestError: The encoding is unknown, the data corrupt or cut off, or the result too large.
+        RequestError: The encoding is unknown, the data corrupt, cut off or followed by more, or too large.
     """
     if encoding == b"identity" or (not encoding and not legacy):
         return body
@@ -42,7 +43,16 @@ def decompress(body: bytes, encoding: bytes, limit: int, *, legacy: bool = False
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. "
             "Use --http-max-input-size to increase the limit."
         )
-    return result if inflater.eof else _corrupt(encoding, result, legacy=legacy)
+    if not inflater.eof:
+        return _corrupt(encoding, result, legacy=legacy)
+    if inflater.unused_data and not legacy:
+        # A second gzip member, say: the tensor would lack its end, and nobody be told.
+        raise RequestError(
+            f"request body has {len(inflater.unused_data)} bytes behind the end of its "
+            f"{encoding.decode('ascii')} data",
+            plain=True,
+        )
+    return result
 
 
 def _corrupt(coding: bytes, read: bytes, *, legacy: bool) -> bytes:

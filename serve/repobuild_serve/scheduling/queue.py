@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain
 
 from repobuild_serve.config.settings import BatchingPolicy, QueuePolicy
 from repobuild_serve.core.ticket import Ticket
+
+_SPARE_DEADLINES = 64
 
 
 class _Level:
@@ -45,8 +47,9 @@ class RequestQueue:
         self._default = policy.default_level - 1 if policy.levels else 0
         self._many = len(self._levels) > 1
         self._timeouts = any(level.policy.timeout_ns for level in self._levels)
-        self._deadlines: list[tuple[int, int, Ticket]] = []
-        self._timed: dict[int, _Level] = {}
+        # Entries of requests that have left stay until they come to the front or are too many.
+        self._deadlines: list[tuple[int, int]] = []
+        self._timed: dict[int, tuple[_Level, Ticket]] = {}
         self._first = self._levels[0].fresh
         self.bounded = any(level.policy.max_size for level in self._levels)
         self.plain = not self._many and not self._timeouts
@@ -85,8 +88,11 @@ class RequestQueue:
             return False
         if level.policy.allow_override and 0 < ticket.timeout_ns < timeout:
             timeout = ticket.timeout_ns
-        self._timed[ticket.number] = level
-        heappush(self._deadlines, (ticket.arrived + timeout, ticket.number, ticket))
+        self._timed[ticket.number] = level, ticket
+        if len(self._deadlines) > _SPARE_DEADLINES + 2 * len(self._timed):
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._timed]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (ticket.arrived + timeout, ticket.number))
         return self._deadlines[0][1] == ticket.number
 
     def take(self, count: int) -> list[Ticket]:
@@ -109,10 +115,11 @@ class RequestQueue:
         """
         rejected: list[Ticket] = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, number, ticket = heappop(self._deadlines)
-            level = self._timed.pop(number, None)
-            if level is None:
+            _, number = heappop(self._deadlines)
+            timed = self._timed.pop(number, None)
+            if timed is None:
                 continue
+            level, ticket = timed
             level.fresh.remove(ticket)
             if level.policy.delay_expired:
                 level.delayed.append(ticket)

@@ -5,6 +5,7 @@ NaN and Infinity literals are accepted, as Triton accepts them.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ _STEP = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ODD_BYTES = re.compile("[\udc80-\udcff]")
 _RAPIDJSON = re.compile(r"Parse error at offset (\d+): (.*)", re.DOTALL)
 
 
@@ -52,8 +54,6 @@ def load_pairs(body: bytes) -> list[tuple[str, Any]]:
     Args:
         body: A text that ``load_json`` takes for an object.
     """
-    import json
-
     document = json.loads(
         body.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "surrogateescape"), object_pairs_hook=Pairs
     )
@@ -79,28 +79,19 @@ def deeper_than(body: bytes, limit: int) -> bool:
 def _load_lenient(body: bytes) -> Any:
     import rapidjson
 
+    # Bytes that are not UTF-8 become surrogates, which are written back as they were. For rapidjson they are
+    # characters like others, so that a surrogate in an escape, which is an error, is not taken for one.
+    text = body.decode("utf-8", "surrogateescape")
+    plain, odd = _ODD_BYTES.subn("?", text)
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        return _load_bytes(body)
-    try:
-        return rapidjson.loads(text, number_mode=rapidjson.NM_NAN)
+        document = rapidjson.loads(plain, number_mode=rapidjson.NM_NAN)
+        return json.loads(text) if odd else document
     except rapidjson.JSONDecodeError as exc:
-        # The text is UTF-8, so this is a control character, which the rapidjson in Triton tells otherwise.
+        # Not of the encoding, but of a control character, which the rapidjson in Triton tells otherwise.
         said = str(exc).replace("Invalid encoding in string.", "Invalid escape character in string.")
         raise _syntax(said) from exc
     except ValueError as exc:
         raise _syntax(f"Parse error at offset 0: {exc}") from exc
-
-
-def _load_bytes(body: bytes) -> Any:
-    """A text with strings that are not UTF-8: odd bytes become surrogates, written back as they were."""
-    import json
-
-    try:
-        return json.loads(body.decode("utf-8", "surrogateescape"))
-    except json.JSONDecodeError as exc:
-        raise _syntax(f"Parse error at offset {exc.pos}: Invalid value.") from exc
 
 
 def _syntax(message: str) -> RequestError:
