@@ -61,7 +61,8 @@ def read_labels(folder: Path, filename: str) -> tuple[str, ...]:
         return ()
     path = folder / filename
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
+        # Line ends only: other characters that Python takes for them may stand in a label.
+        return tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     except OSError as exc:
         text = f"failed to open text file for read {path}: {exc.strerror}"
         raise LoadError(text, Code.INTERNAL) from exc
