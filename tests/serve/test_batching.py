@@ -220,3 +220,12 @@ def test_answers_keep_the_order_if_the_model_asks_for_it(started, repository):
     before = server.statistics("ordered")
     assert [r.json["outputs"][0]["data"][0] for r in many(server, "ordered", values)] == values
     check_identities(server.statistics("ordered"), before)
+
+
+def test_the_first_batch_waits_if_the_environment_says_so(started, repository, monkeypatch):
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    repository.echo("m", extra="dynamic_batching { }")
+    server = started(repository)
+    assert [response.status for response in many(server, "m", [1.0, 2.0, 3.0])] == [200] * 3
+    assert server.statistics("m")["execution_count"] == 1
+    assert server.infer("m", {"inputs": [ONE]}).status == 200

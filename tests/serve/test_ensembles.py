@@ -330,9 +330,27 @@ def test_what_a_nested_ensemble_took_counts_for_the_outer_one(started, repositor
     assert server.infer("outer", body).status == 200
     models = ("slow", "inner", "outer")
     slow, inner, outer = [server.statistics(name)["inference_stats"] for name in models]
-    for name in ("queue", "compute_input", "compute_infer", "compute_output"):
+    for name in ("compute_input", "compute_infer", "compute_output"):
         assert slow[name] == inner[name] == outer[name]
     assert outer["compute_infer"]["ns"] >= 20_000_000
+
+
+def test_what_a_step_waits_is_no_waiting_of_the_ensemble(started, repository):
+    """As with Triton: its queue is the time before its first step."""
+    repository.echo("late", extra="dynamic_batching { max_queue_delay_microseconds: 300000 }")
+    tensors = "".join(
+        f'{role} {{ name: "{name}" data_type: TYPE_FP32 dims: [ 1 ] }}\n'
+        for role, name in (("input", "IN"), ("output", "OUT"))
+    )
+    steps = step("late", "IN=IN", "OUT=OUT")
+    text = f'platform: "ensemble"\nmax_batch_size: 8\n{tensors}ensemble_scheduling {{ {steps} }}\n'
+    (repository.config("ens", text) / "1").mkdir()
+    server = started(repository)
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
+    assert server.infer("ens", body).status == 200
+    late, ensemble = [server.statistics(name)["inference_stats"] for name in ("late", "ens")]
+    assert late["queue"]["ns"] >= 300_000_000
+    assert ensemble["success"]["ns"] - ensemble["queue"]["ns"] >= late["queue"]["ns"]
 
 
 @pytest.mark.parametrize("given", ["A B", "A"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from repobuild_serve.config.settings import BatchingPolicy, QueuePolicy
 from repobuild_serve.core.ticket import Ticket
+from repobuild_serve.errors import LoadError
 from repobuild_serve.scheduling.forming import BatchFormer
+from repobuild_serve.scheduling.holding import requests_to_hold
 
 MS = 1_000_000
 
@@ -436,3 +438,35 @@ def test_requests_that_have_left_are_let_go_of():
         assert batch.tickets[0].number == number
         del batch, data
     assert not any(reference() for reference in held)
+
+
+def test_a_batcher_may_be_told_to_wait_for_its_first_requests():
+    policy = BatchingPolicy(preferred=(2,), max_batch_size=2, queue=QueuePolicy(timeout_ns=50 * MS))
+    for chosen, rejected in ((policy, True), (replace(policy, queue=QueuePolicy()), False)):
+        waiting = Bench(BatchFormer(chosen, 1, hold=3), 1)
+        waiting.arrive()
+        waiting.arrive()
+        assert not waiting.runs
+        waiting.pass_time(60)
+        # Time-outs hold meanwhile, and those who wait are counted anew.
+        assert bool(waiting.rejected) == rejected
+        while not waiting.runs:
+            waiting.arrive()
+        assert waiting.number == (5 if rejected else 3)
+        waiting.finish()
+        before = len(waiting.runs)
+        if waiting.running:
+            waiting.finish()
+        waiting.arrive()
+        assert len(waiting.runs) == before + 1
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("3", 3), (" 12 ", 12), ("-1", 0)])
+def test_the_environment_tells_how_many(text, count):
+    assert requests_to_hold({"TRITONSERVER_DELAY_SCHEDULER": text}) == count
+    assert requests_to_hold({}) == 0
+
+
+def test_another_word_for_it_is_an_error():
+    with pytest.raises(LoadError, match="TRITONSERVER_DELAY_SCHEDULER must be a number of requests, got: x"):
+        requests_to_hold({"TRITONSERVER_DELAY_SCHEDULER": "x"})

@@ -6,6 +6,7 @@ import gzip
 import json
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -231,6 +232,21 @@ def test_a_string_that_the_model_cannot_take_is_told_to_the_client(server):
     response = server.infer("strings", body, headers)
     assert response.status == 400
     assert "not UTF-8" in response.error
+
+
+def test_a_string_that_the_model_cannot_take_costs_only_its_own_request(started, repository):
+    """A request waits for a second one to share a batch with."""
+    batching = "dynamic_batching { max_queue_delay_microseconds: 60000000 }"
+    repository.identity("strings", "BYTES", (1,), batch=2, extra=batching)
+    server = started(repository)
+    body, headers = binary_request([entry(5, (1, 1), "BYTES")], [b"\x01\x00\x00\x00\xff"])
+    good, _ = binary_request([entry(5, (1, 1), "BYTES")], [b"\x01\x00\x00\x00a"])
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(server.infer, "strings", good, headers)
+        assert server.infer("strings", body, headers).status == 400
+        assert server.infer("strings", b"\xff", {"Inference-Header-Content-Length": "0"}).status == 400
+        assert server.infer("strings", good, headers).status == 200
+        assert waiting.result().status == 200
 
 
 def test_a_raw_body_is_the_only_input(server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -60,6 +61,14 @@ def connect(server, pair, **versions):
     for name, value in versions.items():
         setattr(context, name, value)
     return context.wrap_socket(server.connect(), server_hostname="127.0.0.1")
+
+
+def served(server, pair, model):
+    """Requests that a model has been done with."""
+    with connect(server, pair) as connection:
+        connection.sendall(b"GET /v2/models/%b/stats HTTP/1.1\r\nConnection: close\r\n\r\n" % model.encode())
+        document = json.loads(read_all(connection).partition(b"\r\n\r\n")[2])
+    return document["model_stats"][0]["inference_stats"]["success"]["count"]
 
 
 def post(path, body, extra=b""):
@@ -165,3 +174,24 @@ def ended(connection):
         return read_all(connection) == b""
     except (ConnectionResetError, ssl.SSLError):
         return True
+
+
+@pytest.mark.parametrize("goodbye", [True, False], ids=["goodbye", "gone"])
+def test_a_stream_whose_client_has_left_does_not_fill_the_log(tls, pair, goodbye):
+    server = tls()
+    ask = b'{"IN":[1,2],"times":10000}'
+    connection = connect(server, pair)
+    connection.sendall(post("/v2/models/repeat/generate_stream", ask))
+    connection.recv(10)
+    if goodbye:
+        # What is still sent cannot be read any more, which some versions of the ssl module tell of.
+        with contextlib.suppress(OSError):
+            connection.unwrap()
+    connection.close()
+    deadline = time.monotonic() + 20
+    while not served(server, pair, "repeat"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    lines = server.log.read_text().splitlines()
+    # The loop of asyncio itself tells of some writes before it tells that the connection is lost.
+    assert len(lines) < 2000, lines[-3:]

@@ -16,6 +16,7 @@ from repobuild_serve.config.settings import ModelSettings, TensorConfig
 from repobuild_serve.core.ticket import Answer, OutputTensor
 from repobuild_serve.datatypes import BY_WIRE_NAME
 from repobuild_serve.errors import RequestError
+from repobuild_serve.wire.classification import read_labels
 from repobuild_serve.wire.json_fast import reader
 from repobuild_serve.wire.json_large import LARGE, large_reader
 from repobuild_serve.wire.json_numbers import number_rows
@@ -324,3 +325,18 @@ def test_a_body_too_large_for_the_parser_is_left_to_the_other_reader():
     full(plan, body_of([1, 1], [1, 2], "FP32"))
     assert read(body_of([1, 1], [1, 2], "FP32"), 0) != "other"
     assert read(b" " * (4 << 20) + body_of([1, 1], [1, 2], "FP32"), 0) == "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("a\nb\n", ("a", "b")),
+        ("a\r\nb", ("a", "b")),
+        ("a\n\nc\n", ("a", "", "c")),
+        ("a\x0bx\nb\u2028y\nc\x85z\x1c\n", ("a\x0bx", "b\u2028y", "c\x85z\x1c")),
+    ],
+    ids=["unix", "windows", "gap", "other breaks"],
+)
+def test_a_label_is_a_line(tmp_path, text, labels):
+    (tmp_path / "labels").write_bytes(text.encode())
+    assert read_labels(tmp_path, "labels") == labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from repobuild_serve.errors import RequestError
+from repobuild_serve.wire.strings import not_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,5 @@ def decoded(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     try:
         texts.ravel()[:] = [element.decode("utf-8") for element in array.ravel()]
     except UnicodeDecodeError as exc:
-        raise RequestError(
-            f"input '{name}' holds a string that is not UTF-8, which this backend cannot take: {exc}"
-        ) from exc
+        raise not_text(name, exc) from exc
     return texts

@@ -39,16 +39,22 @@ class Timing:
 
 @dataclass(slots=True)
 class Spent:
-    """What the executions of an ensemble's steps took together, in nanoseconds."""
+    """What a request of an ensemble took, in nanoseconds.
+
+    Attributes:
+        queue: From its arrival to the start of its first step.
+        compute_input: Sum over the steps, like those that follow; what they wait is in none of them.
+        compute_infer: See there.
+        compute_output: See there.
+    """
 
     queue: int = 0
     compute_input: int = 0
     compute_infer: int = 0
     compute_output: int = 0
 
-    def add(self, arrived: int, timing: Timing) -> None:
-        """Count the execution of a request that arrived at ``arrived``."""
-        self.queue += timing.start - arrived
+    def add(self, timing: Timing) -> None:
+        """Count the execution of a step."""
         self.compute_input += timing.input_end - timing.start
         self.compute_infer += timing.infer_end - timing.input_end
         self.compute_output += timing.end - timing.infer_end

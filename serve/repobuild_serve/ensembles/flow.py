@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -109,6 +110,7 @@ class Flow:
 
     def begin(self) -> None:
         """Run the steps whose inputs are there."""
+        self._spent.queue = time.monotonic_ns() - self.ticket.arrived
         self._advance(self._root)
 
     def _advance(self, changed: _Row) -> None:
@@ -169,7 +171,7 @@ class Flow:
         if response.final:
             self._running -= 1
             if ticket.timing is not None:
-                self._spent.add(ticket.arrived, ticket.timing)
+                self._spent.add(ticket.timing)
         if self._failed:
             if not self._running:
                 self._ended(self, self._spent, False)

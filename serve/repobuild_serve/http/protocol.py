@@ -63,18 +63,27 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop when the connection is gone; answers still to come are dropped."""
         self._host.connections.discard(self)
+        self._let_go()
+        self._parser.close()
+
+    def _let_go(self) -> None:
+        """Drop the answers still to come: nothing can be sent any more."""
         self._transport = None
         for exchange in self._open:
             if exchange.stream is not None:
                 exchange.stream.discard()
         self._open.clear()
         self._backlog.clear()
-        self._parser.close()
 
     def eof_received(self) -> bool:
         """Called when the client sends no more; it still gets the answers it waits for."""
         transport = self._transport
-        if not (self._open or self._backlog) or transport is None or not transport.can_write_eof():
+        if transport is None or not (self._open or self._backlog):
+            return False
+        if not transport.can_write_eof():
+            # TLS has no half-open connections: it is being closed, and takes nothing any more.
+            self._ending = True
+            self._let_go()
             return False
         if not self._ending and self._open:
             self._open[-1].plain, self._open[-1].close = False, True
@@ -255,7 +264,8 @@ class Connection(asyncio.Protocol):
                     break
             opened.popleft()
             close = exchange.close
-        if transport is None:
+        if transport is None or transport.is_closing():
+            # To write then would be logged each time.
             return
         if any(pieces):
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)

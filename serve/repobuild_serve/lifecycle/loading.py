@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from repobuild_serve.lifecycle.overrides import Overrides, Scratch
 from repobuild_serve.repository import ModelFolder, find_model, model_file, read_model, version_path
 from repobuild_serve.scheduling.direct import DirectFormer
 from repobuild_serve.scheduling.forming import BatchFormer
+from repobuild_serve.scheduling.holding import requests_to_hold
 from repobuild_serve.scheduling.scheduler import Former, Scheduler
 from repobuild_serve.scheduling.workers import Worker
 from repobuild_serve.warmup import warm_up
@@ -207,9 +209,10 @@ def runner_for(
     """
     if settings.steps:
         return EnsembleRunner(settings, services, statistics)
+    hold = requests_to_hold(os.environ)
     workers = open_workers(settings, folder, settings.instance_names, plan, statistics, services)
     batching = settings.batching
-    former: Former = BatchFormer(batching, len(workers)) if batching else DirectFormer()
+    former: Former = BatchFormer(batching, len(workers), hold=hold) if batching else DirectFormer()
     return Scheduler(
         former,
         workers,

@@ -57,9 +57,10 @@ class BatchFormer:
     Args:
         policy: Batching settings.
         instances: Number of instances of the model.
+        hold: Requests that must wait before the first batch is formed; 0 holds nothing back.
     """
 
-    def __init__(self, policy: BatchingPolicy, instances: int) -> None:
+    def __init__(self, policy: BatchingPolicy, instances: int, *, hold: int = 0) -> None:
         self.ready: deque[Batch] = deque()
         self._queue = RequestQueue(policy)
         self.bounded = self._queue.bounded
@@ -71,6 +72,7 @@ class BatchFormer:
         self.resize(instances)
         self._wake_rows = 1
         self._slots = True
+        self._hold = hold
 
     def __len__(self) -> int:
         """Requests that wait to be put into a batch."""
@@ -94,6 +96,8 @@ class BatchFormer:
         last = queue.last()
         if queue.push(ticket):
             return True
+        if self._hold:
+            return len(queue) >= self._hold
         if not self._slots:
             return False
         if not queue.plain:
@@ -164,6 +168,9 @@ class BatchFormer:
         self._prefetch = 2 * instances if self._prefetches else 0
 
     def _may_form(self, idle: int) -> bool:
+        if len(self) < self._hold:
+            return False
+        self._hold = 0
         # A ready batch that an idle instance is about to take does not wait.
         return len(self.ready) < idle + self._prefetch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from repobuild_serve.core.ticket import NO_CONTEXT, Context, Tensor, Ticket
+from repobuild_serve.core.ticket import NO_CONTEXT, Buffer, Context, Tensor, Ticket
 from repobuild_serve.errors import RequestError
 from repobuild_serve.wire.plan import InferPlan, Shape
-from repobuild_serve.wire.strings import count_strings
+from repobuild_serve.wire.strings import count_strings, not_text, unpack_strings
 
 
 def ticket_of(
@@ -154,3 +154,26 @@ def _check_content(plan: InferPlan, item: Tensor, shape: Shape) -> None:
             f"{announced} but only {left} bytes available",
             plain=True,
         )
+    check_text(plan, item.name, item.data)
+
+
+def check_text(plan: InferPlan, name: str, data: Buffer) -> None:
+    """Check the strings of an input for a backend that takes text only.
+
+    It could only fail for the whole batch, with requests in it that have nothing to do with the string.
+
+    Args:
+        plan: The model.
+        name: Input name.
+        data: Packed elements, well-formed.
+
+    Raises:
+        RequestError: An element is not UTF-8.
+    """
+    if not plan.text_only:
+        return
+    try:
+        for element in unpack_strings(data):
+            element.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise not_text(name, exc) from exc

@@ -6,6 +6,7 @@ from math import prod
 
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import RequestError
+from repobuild_serve.wire.checking import check_text
 from repobuild_serve.wire.plan import Asked, InferPlan, Parsed
 from repobuild_serve.wire.strings import pack
 
@@ -43,9 +44,9 @@ def read_raw_request(plan: InferPlan, body: bytes, arrived: int, size_limit: int
                 tagged=True,
             )
         shape = plan.shape(0, [*lead, 1])
-        return Ticket(0, 1, arrived, [pack([body])], [shape.dims], plan.key([shape])), Asked(
-            wanted=plan.all_binary
-        )
+        packed = pack([body])
+        check_text(plan, config.name, packed)
+        return Ticket(0, 1, arrived, [packed], [shape.dims], plan.key([shape])), Asked(wanted=plan.all_binary)
     fixed = prod(dim for dim in config.dims if dim != -1) * datatype.size
     if config.dims.count(-1) > 1:
         raise RequestError(

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from repobuild_serve.errors import RequestError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -63,3 +65,10 @@ def pack_strings(array: np.ndarray[Any, Any], rows: int) -> list[bytes]:
     flat = [item if isinstance(item, bytes) else str(item).encode("utf-8") for item in array.ravel().tolist()]
     width = len(flat) // rows if rows else 0
     return [pack(flat[row * width : (row + 1) * width]) for row in range(rows)]
+
+
+def not_text(name: str, error: UnicodeDecodeError) -> RequestError:
+    """The error for a string of the input called ``name`` that is not UTF-8."""
+    return RequestError(
+        f"input '{name}' holds a string that is not UTF-8, which this backend cannot take: {error}"
+    )
