@@ -122,7 +122,7 @@ def read_model(
     """
     name = name or path.name
     if config is None:
-        config = parse_config(config_path(path, config_name))
+        config = parse_config(config_path(path, config_name), required=not auto_complete)
     stated, config.name = config.name, config.name or name
     fill_backend(config, _first_contents(path))
     validate_model(config)

@@ -472,3 +472,13 @@ def test_rank_0_tensors_without_batching(repository, load):
     repository.onnx("m", model)
     repository.config("m", 'backend: "onnxruntime"\n' + IO.replace("[ 2 ]", "[ 1 ]"))
     assert load()[1] == []
+
+
+def test_a_missing_config_is_refused_where_nothing_completes_it(repository):
+    repository.identity("m")
+    path = repository.path / "m" / "config.pbtxt"
+    path.unlink()
+    with pytest.raises(ConfigError) as caught:
+        read_model(repository.path / "m", auto_complete=False)
+    assert caught.value.text == f"failed to open text file for read {path}: No such file or directory"
+    assert read_model(repository.path / "m", auto_complete=True).config.backend == "onnxruntime"

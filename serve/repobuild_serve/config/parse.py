@@ -31,10 +31,14 @@ def config_path(model_folder: Path, config_name: str = "") -> Path:
     return model_folder / "config.pbtxt"
 
 
-def parse_config(path: Path) -> Any:
-    """Parse a config.pbtxt into a ModelConfig message; a missing file is an empty message.
+def parse_config(path: Path, *, required: bool = False) -> Any:
+    """Parse a config.pbtxt into a ModelConfig message.
 
     Bytes that are no UTF-8 may stand in comments, as for Triton.
+
+    Args:
+        path: The file.
+        required: Whether it must be there; if not, a missing file is an empty message.
 
     Raises:
         ConfigError: The file cannot be read or is not a ModelConfig in text format; the text has line and
@@ -43,7 +47,9 @@ def parse_config(path: Path) -> Any:
     config = model_config_class()()
     try:
         text = path.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
+    except FileNotFoundError as exc:
+        if required:
+            raise ConfigError(f"failed to open text file for read {path}: {exc.strerror}") from exc
         return config
     except OSError as exc:
         raise ConfigError(f"failed to read text proto from {path}: {exc}") from exc

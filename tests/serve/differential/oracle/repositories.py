@@ -43,6 +43,9 @@ class Model:
             (folder / str(version)).mkdir(parents=True)
             if self.program is not None:
                 (folder / str(version) / "model.py").write_text(program(self.program), encoding="utf-8")
+                # The real server's stub would write bytecode there, which that server takes for a change of the
+                # model: it would load it anew although nobody changed it. A file keeps the folder from being made.
+                (folder / str(version) / "__pycache__").touch()
         (folder / "config.pbtxt").write_text(self.config, encoding="utf-8")
         for name, data in self.files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

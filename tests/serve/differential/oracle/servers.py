@@ -104,7 +104,6 @@ def _start_real(repository: Path, folder: Path, options: tuple[str, ...]) -> Ser
         **{key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV_"))},
         "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
         "VIRTUAL_ENV": str(INSTALLED / "stub"),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "PATH": os.pathsep.join([str(INSTALLED / "stub" / "bin"), os.environ["PATH"]]),
     }
