@@ -489,8 +489,8 @@ def skops_deep(canary):
 
 
 def skops_bomb(canary):
-    """A schema of 300 MB of blanks in 300 kB, that is no JSON in the end."""
-    return zipped({"schema.json": b" " * (300 * MIB)})
+    """A schema of 255 MiB of blanks, the most that is read, in 255 kB, that is no JSON in the end."""
+    return zipped({"schema.json": b" " * (255 * MIB)})
 
 
 def skops_declared_huge(canary):
