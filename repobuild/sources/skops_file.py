@@ -16,7 +16,7 @@ from repobuild.sources.untrusted import shown, untrusted
 from repobuild.sources.zips import Zip, ZipUnreadable
 
 SCHEMA = "schema.json"
-MAX_SCHEMA_BYTES = 1 << 28
+MAX_SCHEMA_BYTES = 1 << 27
 MAX_TOTAL_BYTES = 1 << 34
 """Decompressed bytes of all members (16 GiB)."""
 

@@ -489,8 +489,8 @@ def skops_deep(canary):
 
 
 def skops_bomb(canary):
-    """A schema of 255 MiB of blanks, the most that is read, in 255 kB, that is no JSON in the end."""
-    return zipped({"schema.json": b" " * (255 * MIB)})
+    """A schema of 127 MiB of blanks, the most that is read, in 127 kB, that is no JSON in the end."""
+    return zipped({"schema.json": b" " * (127 * MIB)})
 
 
 def skops_declared_huge(canary):
