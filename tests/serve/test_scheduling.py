@@ -12,7 +12,7 @@ from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.scheduling import timer
 from repobuild_serve.scheduling.forming import Batch
-from repobuild_serve.scheduling.short_runs import SHORT_NS, STREAK, ShortRuns
+from repobuild_serve.scheduling.short_runs import EARNED_NS, SHORT_NS, STREAK, ShortRuns
 
 MS = 1_000_000
 
@@ -108,3 +108,47 @@ def test_one_stall_is_forgiven_and_several_in_a_row_are_not():
     for _ in range(3):
         runs.ran_here(timing(SHORT_NS * 9, 100))
     assert not runs.allows(batch())
+
+
+def short_until_paid(runs, long_run):
+    """Short runs on the loop until there is credit for a long one of so many ns."""
+    for _ in range(STREAK):
+        runs.ran_elsewhere(batch(), timing(100, 100))
+    for _ in range(long_run // EARNED_NS + 1):
+        assert runs.allows(batch())
+        runs.ran_here(timing(100, 100))
+
+
+def test_an_odd_long_run_is_paid_by_the_short_ones_before_it():
+    runs = ShortRuns()
+    short_until_paid(runs, 2 * SHORT_NS)
+    runs.ran_here(timing(2 * SHORT_NS, 2 * SHORT_NS))
+    assert runs.allows(batch())
+    runs.ran_here(timing(2 * SHORT_NS, 2 * SHORT_NS))
+    assert not runs.allows(batch())
+
+
+def test_an_odd_long_run_on_an_instance_does_not_end_a_streak_that_has_credit():
+    runs = ShortRuns()
+    short_until_paid(runs, SHORT_NS + 1)
+    runs.ran_elsewhere(batch(), timing(SHORT_NS + 1, SHORT_NS + 1))
+    assert runs.allows(batch())
+
+
+def test_no_number_of_short_runs_pays_for_one_of_many_milliseconds():
+    runs = ShortRuns()
+    short_until_paid(runs, 100 * MS)
+    runs.ran_here(timing(10 * MS, 10 * MS))
+    assert not runs.allows(batch())
+
+
+def test_long_runs_take_a_small_share_of_the_loop():
+    runs, here = ShortRuns(), 0
+    for number in range(100_000):
+        took = 10 * SHORT_NS if number % 50 == 0 else 100
+        if runs.allows(batch()):
+            runs.ran_here(timing(took, took))
+            here += took > SHORT_NS
+        else:
+            runs.ran_elsewhere(batch(), timing(took, took))
+    assert here < 20

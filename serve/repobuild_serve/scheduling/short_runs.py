@@ -2,7 +2,9 @@
 
 A hand-over wakes a thread and passes the interpreter lock twice, some 100 us on a busy machine; a small
 tabular model runs a batch in 30 us. Such batches run on the loop's own thread. A model earns this by a streak
-of short runs, for inputs no larger than those of the streak, and one long run ends it for a good while.
+of short runs, for inputs no larger than those of the streak. Every short run also earns it a little credit,
+which pays for the odd long one (a page fault, a cold cache, a neighbour on the machine); a long run beyond its
+credit ends it for a good while. So long runs hold up the loop for a small share of the time, whatever they are.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ STREAK = 64
 _LONGEST_STREAK = 1 << 16
 _FORGIVEN_AFTER = 4096
 _STALLS = 3
+EARNED_NS = 5_000
+"""What a short run adds to the credit."""
+_MOST_CREDIT_NS = 5_000_000
 
 
 class ShortRuns:
@@ -38,6 +43,7 @@ class ShortRuns:
         self._fastest = SHORT_NS
         self._good = 0
         self._stalls = 0
+        self._credit = 0
 
     def allows(self, batch: Batch) -> bool:
         """Whether a batch may run on the loop's thread."""
@@ -47,7 +53,7 @@ class ShortRuns:
 
     def ran_elsewhere(self, batch: Batch, timing: Timing) -> None:
         """Learn from a run on an instance's thread."""
-        if timing.cpu > SHORT_NS:
+        if not self._paid(timing):
             self._start_over()
             return
         self._streak += 1
@@ -57,7 +63,7 @@ class ShortRuns:
     def ran_here(self, timing: Timing) -> None:
         """Learn from a run on the loop's thread."""
         self._stalls = self._stalls + 1 if timing.end - timing.start > SHORT_NS else 0
-        if timing.cpu > SHORT_NS or self._stalls >= _STALLS:
+        if not self._paid(timing) or self._stalls >= _STALLS:
             self._needed = min(2 * self._needed, _LONGEST_STREAK)
             self._start_over()
             return
@@ -66,8 +72,16 @@ class ShortRuns:
             self._good = 0
             self._needed = max(STREAK, self._needed // 2)
 
+    def _paid(self, timing: Timing) -> bool:
+        """Whether a run was short, or its processor time is within the credit."""
+        if timing.cpu <= SHORT_NS:
+            self._credit = min(self._credit + EARNED_NS, _MOST_CREDIT_NS)
+            return True
+        self._credit -= timing.cpu
+        return self._credit >= 0
+
     def _start_over(self) -> None:
-        self._streak = self._size = self._good = self._stalls = 0
+        self._streak = self._size = self._good = self._stalls = self._credit = 0
         self._fastest = SHORT_NS
 
     def _measure(self, batch: Batch) -> int:
