@@ -72,7 +72,7 @@ def outputs(value: int, said: Any) -> list[Tensor]:
 class Worker:
     """Runs requests on a thread, and sends each response as it comes."""
 
-    inline = False
+    inline = helps_itself = False
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -141,7 +141,7 @@ def test_a_header_that_was_met_before_means_the_new_version(started, repository)
 class FakeWorker:
     """Runs nothing by itself; the test says when a batch is done."""
 
-    inline = False
+    inline = helps_itself = False
 
     def __init__(self, name):
         self.name, self.batches, self.stopped = name, [], False

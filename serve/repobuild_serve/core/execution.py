@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from repobuild_serve.backends.interface import Instance
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LOG = logging.getLogger(__name__)
+_JOIN_UNLOCKS = 1 << 20
+"""Bytes from which on CPython's ``bytes.join`` runs without the interpreter lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,7 @@ class Executor:
             array = np.empty(len(elements), dtype=object)
             array[:] = elements
             return array.reshape(shape)
-        # A copy in any case: a slice of a request body may lie at any address, and models want aligned data.
-        packed = b"".join(_buffers(tickets, index))
+        packed = _packed(_buffers(tickets, index), prod(shape) * item.datatype.size)
         return np.frombuffer(packed, dtype=item.datatype.numpy).reshape(shape)
 
     def _outputs(self, arrays: Sequence[np.ndarray[Any, Any]], rows: int) -> list[OutputTensor]:
@@ -136,6 +138,27 @@ class Executor:
 def _buffers(tickets: Sequence[Ticket], index: int) -> list[Buffer]:
     # Requests that leave an input out never share a batch with others.
     return [buffer for ticket in tickets if (buffer := ticket.inputs[index]) is not None]
+
+
+def _packed(buffers: Sequence[Buffer], size: int) -> bytes | memoryview:
+    """The buffers one after the other, ``size`` bytes in all.
+
+    A copy in any case: a slice of a request body may lie at any address, and models want aligned data.
+    """
+    if size < _JOIN_UNLOCKS:
+        return b"".join(buffers)
+    import numpy as np
+
+    # Joining would let go of the interpreter lock, and the front end keep it for half a millisecond.
+    packed = np.empty(size, dtype=np.uint8).data
+    at = 0
+    for buffer in buffers:
+        view = memoryview(buffer)
+        packed[at : at + view.nbytes] = view.cast("B")
+        at += view.nbytes
+    if at != size:
+        raise ValueError(f"the inputs of a batch have {at} bytes, not {size}")
+    return packed
 
 
 def fits(dims: Sequence[int], pattern: Sequence[int]) -> bool:

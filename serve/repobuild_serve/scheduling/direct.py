@@ -37,12 +37,16 @@ class DirectFormer:
         """See ``Former.expire``."""
         return []
 
-    def form(self, now: int, idle: int) -> int | None:
+    def form(self, now: int, idle: int, ahead: int = 0) -> int | None:
         """See ``Former.form``."""
         return None
 
     def take(self, now: int) -> Batch | None:
         """See ``Former.take``."""
+        return self.take_ahead()
+
+    def take_ahead(self) -> Batch | None:
+        """See ``Former.take_ahead``."""
         if not self._queue:
             return None
         ticket = self._queue.popleft()

@@ -113,24 +113,25 @@ class BatchFormer:
         """
         return self._queue.expire(now)
 
-    def form(self, now: int, idle: int) -> int | None:
+    def form(self, now: int, idle: int, ahead: int = 0) -> int | None:
         """Form every batch that is due, into ``ready``.
 
         Args:
             now: Current time.
             idle: Instances without work.
+            ahead: Batches that were taken by ``take_ahead`` and not begun yet.
 
         Returns:
             When to call ``expire`` and ``form`` again at the latest; None if only a new request or a free
             instance can change something.
         """
         due: int | None = None
-        self._slots = self._may_form(idle)
+        self._slots = self._may_form(idle, ahead)
         while self._slots and len(self):
             due = self._step(now, idle)
             if due is not None:
                 break
-            self._slots = self._may_form(idle)
+            self._slots = self._may_form(idle, ahead)
         if not len(self):
             self._wake_rows = 1
         nearest = self._queue.nearest_deadline()
@@ -157,6 +158,14 @@ class BatchFormer:
         batch.open = False
         return batch
 
+    def take_ahead(self) -> Batch | None:
+        """Hand out the next batch before an instance is idle, if nothing can join it any more."""
+        if not self.ready or (self.ready[0].open and self.ready[0].rows < self._policy.max_batch_size):
+            return None
+        batch = self.ready.popleft()
+        batch.open = False
+        return batch
+
     def drain(self) -> list[Ticket]:
         """Take out every request that no instance has picked up."""
         left = [ticket for batch in self.ready for ticket in batch.tickets]
@@ -167,12 +176,12 @@ class BatchFormer:
         """Learn that there is another number of instances now."""
         self._prefetch = 2 * instances if self._prefetches else 0
 
-    def _may_form(self, idle: int) -> bool:
+    def _may_form(self, idle: int, ahead: int) -> bool:
         if len(self) < self._hold:
             return False
         self._hold = 0
         # A ready batch that an idle instance is about to take does not wait.
-        return len(self.ready) < idle + self._prefetch
+        return len(self.ready) + ahead < idle + self._prefetch
 
     def _step(self, now: int, idle: int) -> int | None:
         """Form at most one batch; the time to wait for if there is reason to wait."""

@@ -47,12 +47,22 @@ class Former(Protocol):
         """Take out requests whose time in the queue is over; those to reject."""
         ...
 
-    def form(self, now: int, idle: int) -> int | None:
-        """Form the batches that are due; when to call again at the latest."""
+    def form(self, now: int, idle: int, ahead: int = 0) -> int | None:
+        """Form the batches that are due; when to call again at the latest.
+
+        Args:
+            now: Current time.
+            idle: Instances without work.
+            ahead: Batches that were taken for instances before they are idle.
+        """
         ...
 
     def take(self, now: int) -> Batch | None:
         """The next batch for an idle instance."""
+        ...
+
+    def take_ahead(self) -> Batch | None:
+        """The next batch, if nothing can change it any more."""
         ...
 
     def drain(self) -> list[Ticket]:
@@ -89,12 +99,15 @@ class Scheduler:
         self._former = former
         self._workers = list(workers)
         self._idle = list(workers)
+        # What the next instance to end a batch may take at once, without a turn of the loop in between.
+        self._ahead: deque[Batch] = deque()
         self._leaving: list[Worker] = []
         self._lost: dict[Worker, RequestError] = {}
         self._statistics = statistics
         self._batched = batched
         self._short = ShortRuns(fixed_size=fixed_size)
         self._inline = all(worker.inline for worker in workers)
+        self._helping = all(worker.helps_itself for worker in workers)
         self._bounded = former.bounded
         self._turn_due = False
         self._closed = False
@@ -140,7 +153,7 @@ class Scheduler:
 
     def pending(self) -> int:
         """Requests that no instance has begun."""
-        return self._former.pending()
+        return self._former.pending() + sum([len(batch.tickets) for batch in list(self._ahead)])
 
     def busy(self) -> bool:
         """Whether any request waits or runs."""
@@ -159,7 +172,7 @@ class Scheduler:
             self._timer.close()
             # The timer calls this object: without the cycle, the last reference frees both.
             self._timer = None
-        self._answer(self._former.drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
+        self._answer(self._drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
         for worker in self._workers:
             worker.stop()
 
@@ -194,18 +207,27 @@ class Scheduler:
             # A worker that runs ends after the batch at hand.
             worker.stop()
         self._inline = all(worker.inline for worker in self._workers)
+        self._helping = all(worker.helps_itself for worker in self._workers)
         self._former.resize(len(self._workers))
         if added:
             self._pump()
 
     # Supervisor
 
-    def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
+    def next_batch(self) -> Batch | None:
+        """See ``Supervisor.next_batch``."""
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return None
+
+    def done(self, worker: Worker, batch: Batch, outcome: Outcome, following: Batch | None = None) -> None:
         """See ``Supervisor.done``."""
-        self._running -= 1
-        # One on its way out may be told of here after its thread has ended.
-        if worker not in self._lost and worker in self._workers:
-            self._idle.append(worker)
+        if following is None:
+            self._running -= 1
+            # One on its way out may be told of here after its thread has ended.
+            if worker not in self._lost and worker in self._workers:
+                self._idle.append(worker)
         self._short.ran_elsewhere(batch, outcome.timing)
         if not self._closed:
             self._pump()
@@ -219,7 +241,7 @@ class Scheduler:
         if worker in self._idle:
             self._idle.remove(worker)
         if not self.ready():
-            left = self._former.drain()
+            left = self._drain()
             self._statistics.refused(len(left))
             self._answer(left, error)
 
@@ -246,11 +268,9 @@ class Scheduler:
         former, idle = self._former, self._idle
         now = time.monotonic_ns()
         expired = former.expire(now)
-        wake = former.form(now, len(idle))
+        wake = former.form(now, len(idle), len(self._ahead))
         here = here and self._inline
-        while idle and (batch := former.take(now)) is not None:
-            if self._order is not None:
-                self._order.append(batch)
+        while idle and (batch := self._take(now)) is not None:
             worker = idle.pop()
             if here and self._short.allows(batch):
                 outcome = worker.run_here(batch.tickets, batch.rows)
@@ -261,12 +281,38 @@ class Scheduler:
             else:
                 self._running += 1
                 worker.submit(batch)
-            wake = former.form(now, len(idle))
+            wake = former.form(now, len(idle), len(self._ahead))
+        if self._helping and not idle and len(self._ahead) < len(self._workers):
+            self._give_ahead()
         if self._timer is not None:
             self._timer.arm(wake)
         if expired:
             self._statistics.rejected(len(expired), sum(now - ticket.arrived for ticket in expired))
             self._answer(expired, RequestError("Request timeout expired", Code.UNAVAILABLE, plain=True))
+
+    def _take(self, now: int) -> Batch | None:
+        """The next batch for an idle instance."""
+        batch = self.next_batch()
+        if batch is None:
+            batch = self._former.take(now)
+            if batch is not None and self._order is not None:
+                self._order.append(batch)
+        return batch
+
+    def _give_ahead(self) -> None:
+        while len(self._ahead) < len(self._workers) and (batch := self._former.take_ahead()) is not None:
+            if self._order is not None:
+                self._order.append(batch)
+            self._ahead.append(batch)
+
+    def _drain(self) -> list[Ticket]:
+        """Take out every request that no instance has begun."""
+        left: list[Ticket] = []
+        while (batch := self.next_batch()) is not None:
+            left += batch.tickets
+            if self._order is not None:
+                self._order.remove(batch)
+        return left + self._former.drain()
 
     def _answer(self, tickets: Sequence[Ticket], error: RequestError) -> None:
         if tickets:

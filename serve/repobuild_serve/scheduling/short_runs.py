@@ -3,8 +3,8 @@
 A hand-over wakes a thread and passes the interpreter lock twice, some 100 us on a busy machine; a small
 tabular model runs a batch in 30 us. Such batches run on the loop's own thread. A model earns this by a streak
 of short runs, for inputs no larger than those of the streak. Every short run also earns it a little credit,
-which pays for the odd long one (a page fault, a cold cache, a neighbour on the machine); a long run beyond its
-credit ends it for a good while. So long runs hold up the loop for a small share of the time, whatever they are.
+which pays for the odd long one (a page fault, a cold cache, a neighbour on the machine); a long run beyond
+its credit ends it for a good while. So long runs hold up the loop for a small share of the time at most.
 """
 
 from __future__ import annotations

@@ -18,8 +18,19 @@ from repobuild_serve.scheduling.forming import Batch
 class Supervisor(Protocol):
     """Whom a worker tells how it fares; on the loop's thread."""
 
-    def done(self, worker: Worker, batch: Batch, outcome: Outcome) -> None:
-        """A batch has been run, and the worker can take the next one unless it is lost."""
+    def done(self, worker: Worker, batch: Batch, outcome: Outcome, following: Batch | None = None) -> None:
+        """A batch has been run, and the worker can take the next one unless it is lost.
+
+        Args:
+            worker: The worker.
+            batch: What it was given.
+            outcome: What came of it.
+            following: What the worker has taken by ``next_batch`` meanwhile, and runs now.
+        """
+        ...
+
+    def next_batch(self) -> Batch | None:
+        """A batch that waits for the first worker to end another, if there is one; on any thread."""
         ...
 
     def lost(self, worker: Worker, error: RequestError) -> None:
@@ -37,10 +48,12 @@ class Worker(Protocol):
     Attributes:
         name: Instance name.
         inline: Whether ``run_here`` may be called on the loop's thread.
+        helps_itself: Whether it asks for the ``Supervisor.next_batch`` as soon as it has run one.
     """
 
     name: str
     inline: bool
+    helps_itself: bool
 
     def run_here(self, tickets: Sequence[Ticket], rows: int) -> Outcome:
         """Run a batch and wait for it; before ``start``, or while the worker is idle and ``inline``."""
@@ -83,6 +96,7 @@ class ThreadWorker:
     """
 
     inline = True
+    helps_itself = True
 
     def __init__(self, name: str, instance: Instance, executor: Executor) -> None:
         self.name = name
@@ -90,6 +104,7 @@ class ThreadWorker:
         self._executor = executor
         self._jobs: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._stopping = False
 
     def run_here(self, tickets: Sequence[Ticket], rows: int) -> Outcome:
         """See ``Worker.run_here``."""
@@ -114,6 +129,7 @@ class ThreadWorker:
         """See ``Worker.stop``."""
         if self._thread is None:
             self._instance.close()
+        self._stopping = True
         self._jobs.put(None)
 
     def gone(self) -> bool:
@@ -121,9 +137,12 @@ class ThreadWorker:
         return self._thread is None or not self._thread.is_alive()
 
     def _serve(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
-        while (batch := self._jobs.get()) is not None:
+        batch = self._jobs.get()
+        while batch is not None:
             outcome = self._executor.execute(self._instance, self.name, batch.tickets, batch.rows)
-            loop.call_soon_threadsafe(supervisor.done, self, batch, outcome)
-            # Else the last batch would be held until the next one comes.
+            following = None if self._stopping else supervisor.next_batch()
+            loop.call_soon_threadsafe(supervisor.done, self, batch, outcome, following)
+            # Else a batch would be held until the next one comes.
             del batch, outcome
+            batch = following if following is not None else self._jobs.get()
         self._instance.close()

@@ -75,6 +75,7 @@ class PythonWorker:
     """
 
     inline = False
+    helps_itself = False
 
     def __init__(self, name: str, coding: Coding, launch: Launch, services: Services, calls: Calls) -> None:
         self.name = name
