@@ -25,7 +25,9 @@ class Instance(Protocol):
 
         Args:
             inputs: Array by input name. Shape ``[batch, *model_dims]``, or ``model_dims`` when the model does
-                not batch; BYTES are object arrays of ``bytes``. Arrays may be read-only.
+                not batch; BYTES are object arrays of ``bytes``. Arrays may be read-only. An input that the
+                config calls optional may be missing: ``Backend.open`` must refuse such a config if the model
+                cannot do without.
 
         Returns:
             One array per configured output, in config order; BYTES as object arrays of ``bytes`` or ``str``.

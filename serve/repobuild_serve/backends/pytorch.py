@@ -70,6 +70,7 @@ class PyTorchBackend:
 
     def open(self, settings: ModelSettings, path: Path, instance_name: str) -> PyTorchInstance:
         """See ``Backend.open``."""
+        _refuse_optional(settings)
         kind = kind_of(settings.name, path)
         _check_platform(settings, kind, path)
         check_types(settings, strings=kind is Kind.SCRIPT)
@@ -197,6 +198,15 @@ class PyTorchInstance:
         if self._call is not None:
             self._call = self._model = None
             self._release()
+
+
+def _refuse_optional(settings: ModelSettings) -> None:
+    for item in settings.inputs:
+        if item.optional:
+            raise LoadError(
+                f"'optional' is set to true for input '{item.name}' while the backend model doesn't support "
+                "optional input"
+            )
 
 
 def _check_platform(settings: ModelSettings, kind: Kind, path: Path) -> None:
