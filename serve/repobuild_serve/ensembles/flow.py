@@ -39,7 +39,7 @@ class _Row:
         self.tensors = tensors
         self.steps = steps
         self.done: set[int] = set()
-        self.below: list[_Row] = []
+        self.below: dict[_Row, None] = {}
         self.answered = False
 
     def get(self, name: str) -> Tensor | None:
@@ -202,7 +202,7 @@ class Flow:
         new = _Row(row, tensors, set(following))
         new.done.add(index)
         row.answered = True
-        row.below.append(new)
+        row.below[new] = None
         return new
 
     def _answer(self, row: _Row) -> None:
@@ -214,7 +214,7 @@ class Flow:
             return
         row.answered = True
         if row.parent is not None and not row.below:
-            row.parent.below.remove(row)
+            del row.parent.below[row]
         if not self._decoupled:
             self._set_timing()
         self._respond(
