@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Answer, Response, Ticket, responses_of
 from repobuild_serve.errors import RequestError
 
@@ -29,6 +30,7 @@ class InternalCalls:
         self._base = router.register(self)
         self._number = 0
         self._waiting: dict[int, Receive] = {}
+        self._running: dict[int, Callable[[Timing], None]] = {}
 
     def call(self, version: ModelVersion, ticket: Ticket, receive: Receive) -> None:
         """Hand a request to a model.
@@ -48,6 +50,15 @@ class InternalCalls:
         except RequestError as exc:
             self._loop.call_soon(self.respond, Response(ticket.number, error=exc))
 
+    def when_ran(self, number: int, tell: Callable[[Timing], None]) -> None:
+        """Tell what an execution took that goes on after the last response to its request.
+
+        Args:
+            number: The request's.
+            tell: Called once, on the loop's thread.
+        """
+        self._running[number] = tell
+
     def deliver(self, answer: Answer) -> None:
         """See ``Sink.deliver``."""
         for response in responses_of(answer):
@@ -60,3 +71,9 @@ class InternalCalls:
             receive(response)
         except Exception:  # noqa: BLE001 - the receiver's bug must not cost the model that answered its other requests
             _LOG.exception("the response to an internal request was not taken")
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``."""
+        tell = self._running.pop(number, None)
+        if tell is not None:
+            tell(timing)

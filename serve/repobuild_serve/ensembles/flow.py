@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from repobuild_serve.config.settings import EnsembleStep
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.statistics import Spent
+from repobuild_serve.core.statistics import Spent, Timing
 from repobuild_serve.core.ticket import Response, Scalar, Tensor, Ticket
 from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.errors import Code, RequestError
@@ -80,6 +80,12 @@ class Flow:
         decoupled: Whether the ensemble sends any number of responses.
         respond: Takes each response.
         ended: Called at the end: with what the steps took, and whether all went well.
+        ran_on: Called with what a step took whose execution goes on after the end.
+
+    Attributes:
+        ticket: The request.
+        late: Steps that have given their last response, and whose executions go on.
+        spent: What the others took.
     """
 
     def __init__(
@@ -93,7 +99,8 @@ class Flow:
         *,
         decoupled: bool,
         respond: Callable[[Response], None],
-        ended: Callable[[Flow, Spent, bool], None],
+        ended: Callable[[Flow, bool], None],
+        ran_on: Callable[[Flow, Timing], None],
     ) -> None:
         self.ticket = ticket
         self._name = name
@@ -103,14 +110,16 @@ class Flow:
         self._decoupled = decoupled
         self._respond = respond
         self._ended = ended
+        self._ran_on = ran_on
         self._root = _Row(None, dict(inputs), set(graph.needed(outputs)))
         self._running = 0
-        self._failed = False
-        self._spent = Spent()
+        self._failed = self._over = False
+        self.late = 0
+        self.spent = Spent()
 
     def begin(self) -> None:
         """Run the steps whose inputs are there."""
-        self._spent.queue = time.monotonic_ns() - self.ticket.arrived
+        self.spent.queue = time.monotonic_ns() - self.ticket.arrived
         self._advance(self._root)
 
     def _advance(self, changed: _Row) -> None:
@@ -171,15 +180,29 @@ class Flow:
         if response.final:
             self._running -= 1
             if ticket.timing is not None:
-                self._spent.add(ticket.timing)
+                self.spent.add(ticket.timing)
+            elif response.error is None:
+                self.late += 1
+                self._services.calls.when_ran(ticket.number, self._ran)
         if self._failed:
             if not self._running:
-                self._ended(self, self._spent, False)
+                self._end(well=False)
             return
         if response.error is not None:
             self._fail(response.error)
             return
         self._advance(self._row_of(row, index, response, first=len(seen) == 1))
+
+    def _ran(self, timing: Timing) -> None:
+        """Take what a step took whose last response came before its execution was over."""
+        self.late -= 1
+        self.spent.add(timing)
+        if self._over:
+            self._ran_on(self, timing)
+
+    def _end(self, *, well: bool) -> None:
+        self._over = well
+        self._ended(self, well)
 
     def _row_of(self, row: _Row, index: int, response: Response, *, first: bool) -> _Row:
         """Put the tensors of a step's response where they belong; the row that has changed."""
@@ -228,7 +251,8 @@ class Flow:
 
     def _set_timing(self) -> None:
         """Tell an ensemble that this one is a step of what the steps took; it looks at the last response."""
-        self.ticket.timing = self._spent.timing(self.ticket.arrived)
+        if not self.late:
+            self.ticket.timing = self.spent.timing(self.ticket.arrived)
 
     def _parameters(self) -> dict[str, Scalar]:
         context = self.ticket.context
@@ -243,7 +267,7 @@ class Flow:
         text = f"in ensemble '{self._name}', {error.told(self.ticket.context.request_id)}"
         self._respond(Response(self.ticket.number, error=RequestError(text, error.code, plain=error.plain)))
         if not self._running:
-            self._ended(self, self._spent, False)
+            self._end(well=False)
 
     def _finish(self) -> None:
         if not all(row.answered for row in self._root.downwards()):
@@ -259,4 +283,4 @@ class Flow:
         if self._decoupled:
             self._set_timing()
             self._respond(Response(self.ticket.number, void=True))
-        self._ended(self, self._spent, True)
+        self._end(well=True)

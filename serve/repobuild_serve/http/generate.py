@@ -10,6 +10,7 @@ import orjson
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
+from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Answer, Response, responses_of
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
@@ -116,6 +117,9 @@ class GenerateService:
             del self._waiting[number]
             self._budget.give(len(body))
             raise
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``: no answer tells."""
 
     def deliver(self, answer: Answer) -> None:
         """See ``Sink.deliver``."""

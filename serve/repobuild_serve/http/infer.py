@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
+from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Answer, Response, Scalar
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
@@ -191,6 +192,9 @@ class InferService:
                 exchange.reply = error_reply(500, "internal error, see the server's log")
         if not exchange.connection.write_only(exchange):
             exchange.connection.advance()
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``: no answer tells."""
 
     def deliver(self, answer: Answer) -> None:
         """Send the answer of a batch to the clients it came from. See ``Sink.deliver``."""
