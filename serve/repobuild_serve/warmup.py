@@ -39,9 +39,8 @@ def warm_up(settings: ModelSettings, worker: Worker, plan: InferPlan, statistics
             waited = len(tickets) * (outcome.timing.start - queued)
             if outcome.error is not None:
                 statistics.failed_execution(rows, len(tickets), waited, outcome.timing)
-                raise LoadError(
-                    f"failed to run warmup sample '{sample.name}': {outcome.error.text}", Code.INTERNAL
-                )
+                # Triton has the text once for each of the requests.
+                raise LoadError(f"failed to run warmup sample '{sample.name}': {outcome.error.text}; ")
             statistics.executed(rows, len(tickets), waited, outcome.timing)
 
 
@@ -49,7 +48,6 @@ def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, ins
     """The requests of a sample, which are one and the same request ``batch_size`` times over."""
     failed = f"failed to run warmup sample '{sample.name}'"
     if sample.batch_size > max(1, settings.max_batch_size):
-        # Triton says so once for each of the requests.
         raise LoadError(
             f"{failed}: batch size {sample.batch_size} for '{instance}', max allowed is "
             f"{settings.max_batch_size}; "

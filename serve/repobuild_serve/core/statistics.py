@@ -138,16 +138,6 @@ class Statistics:
         self.queue.add(1, spent.queue)
         self.success.add(1, took_ns)
 
-    def ran_on(self, rows: int, timing: Timing) -> None:
-        """Add what a step of an ensemble took whose execution ended after the request was counted."""
-        batch = self.batches.setdefault(rows, BatchCount())
-        spent = Spent()
-        spent.add(timing)
-        for name in ("compute_input", "compute_infer", "compute_output"):
-            ns = getattr(spent, name)
-            getattr(batch, name).add(0, ns)
-            getattr(self, name).add(0, ns)
-
     def failed_steps(self, took_ns: int, times: int = 1) -> None:
         """Count a request of an ensemble one of whose steps failed; older Tritons count it twice."""
         self.fail.add(times, took_ns)

@@ -79,8 +79,8 @@ class Flow:
         outputs: Ensemble tensors that make the response.
         decoupled: Whether the ensemble sends any number of responses.
         respond: Takes each response.
-        ended: Called at the end: with what the steps took, and whether all went well.
-        ran_on: Called with what a step took whose execution goes on after the end.
+        ended: Called at the end, with whether all went well.
+        settled: Called once it has gone well and the execution of every step is over.
 
     Attributes:
         ticket: The request.
@@ -100,7 +100,7 @@ class Flow:
         decoupled: bool,
         respond: Callable[[Response], None],
         ended: Callable[[Flow, bool], None],
-        ran_on: Callable[[Flow, Timing], None],
+        settled: Callable[[Flow], None],
     ) -> None:
         self.ticket = ticket
         self._name = name
@@ -110,7 +110,7 @@ class Flow:
         self._decoupled = decoupled
         self._respond = respond
         self._ended = ended
-        self._ran_on = ran_on
+        self._settled = settled
         self._root = _Row(None, dict(inputs), set(graph.needed(outputs)))
         self._running = 0
         self._failed = self._over = False
@@ -197,12 +197,16 @@ class Flow:
         """Take what a step took whose last response came before its execution was over."""
         self.late -= 1
         self.spent.add(timing)
-        if self._over:
-            self._ran_on(self, timing)
+        self._settle()
 
     def _end(self, *, well: bool) -> None:
-        self._over = well
         self._ended(self, well)
+        self._over = well
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._over and not self.late:
+            self._settled(self)
 
     def _row_of(self, row: _Row, index: int, response: Response, *, first: bool) -> _Row:
         """Put the tensors of a step's response where they belong; the row that has changed."""

@@ -7,7 +7,7 @@ import time
 
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.statistics import Statistics, Timing
+from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Response, Sink, Tensor, Ticket
 from repobuild_serve.ensembles.flow import Flow
 from repobuild_serve.ensembles.graph import Graph
@@ -59,7 +59,7 @@ class EnsembleRunner:
             decoupled=self._settings.decoupled,
             respond=self._respond,
             ended=self._ended,
-            ran_on=self._ran_on,
+            settled=self._settled,
         )
         self._flows.add(flow)
         self._loop.call_soon(flow.begin)
@@ -106,20 +106,14 @@ class EnsembleRunner:
 
     def _ended(self, flow: Flow, well: bool) -> None:
         self._flows.discard(flow)
-        took = time.monotonic_ns() - flow.ticket.arrived
-        if well:
-            self._statistics.ran_steps(flow.ticket.rows, took, flow.spent)
-            self._tell(flow)
-        else:
+        if not well:
+            took = time.monotonic_ns() - flow.ticket.arrived
             self._statistics.failed_steps(took, 2 if self._services.profile.legacy else 1)
 
-    def _ran_on(self, flow: Flow, timing: Timing) -> None:
-        self._statistics.ran_on(flow.ticket.rows, timing)
-        self._tell(flow)
-
-    def _tell(self, flow: Flow) -> None:
-        """Tell an ensemble that this one is a step of what its ticket could not yet say at the last response."""
+    def _settled(self, flow: Flow) -> None:
         ticket = flow.ticket
-        if ticket.timing is None and not flow.late:
+        self._statistics.ran_steps(ticket.rows, time.monotonic_ns() - ticket.arrived, flow.spent)
+        if ticket.timing is None:
+            # An ensemble that this one is a step of could not learn it from the last response.
             ticket.timing = flow.spent.timing(ticket.arrived)
             self._sink.ran(ticket.number, ticket.timing)
