@@ -47,7 +47,8 @@ class Backend(Protocol):
     """How models of one kind are completed, checked and loaded.
 
     A backend may have two further methods: ``configure(own, shared)`` if it has settings of its own, and
-    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``).
+    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``); and an attribute ``text_only`` that is true
+    if it takes strings as text only: an element that is not UTF-8 is then refused before it is in a batch.
     """
 
     platform: str

@@ -35,7 +35,10 @@ class Opening:
 
 
 class ModelBackend(Protocol):
-    """How models of one kind are completed and brought up. Called on loading threads."""
+    """How models of one kind are completed and brought up. Called on loading threads.
+
+    It may have the attribute ``text_only`` of a ``Backend``.
+    """
 
     platform: str
     """See ``Backend.platform``."""
@@ -74,6 +77,11 @@ class ModelBackend(Protocol):
         ...
 
 
+def takes_text_only(backend: ModelBackend | None) -> bool:
+    """Whether a backend takes strings as text only; one that does not say takes any bytes."""
+    return bool(getattr(backend, "text_only", False))
+
+
 class Threaded:
     """A backend whose instances are called on threads of this process."""
 
@@ -82,6 +90,7 @@ class Threaded:
         self.platform = backend.platform
         self.default_filename = backend.default_filename
         self.default_count = backend.default_count
+        self.text_only = bool(getattr(backend, "text_only", False))
 
     def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
         """See ``ModelBackend.configure``; a backend without ``configure`` has no settings."""

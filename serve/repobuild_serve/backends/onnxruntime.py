@@ -29,6 +29,7 @@ class OnnxRuntimeBackend:
     platform = "onnxruntime_onnx"
     default_filename = "model.onnx"
     default_count = 2
+    text_only = True
 
     def __init__(self) -> None:
         self._default_max_batch_size = _DEFAULT_MAX_BATCH_SIZE

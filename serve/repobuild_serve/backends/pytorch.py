@@ -40,6 +40,7 @@ class PyTorchBackend:
     platform = "pytorch_libtorch"
     default_filename = "model.pt"
     default_count = 1
+    text_only = True
 
     def __init__(self) -> None:
         self._process = ProcessSettings()

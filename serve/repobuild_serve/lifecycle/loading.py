@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.model_backend import Opening, takes_text_only
 from repobuild_serve.backends.parameters import placement
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.override import parse_override
@@ -191,7 +191,7 @@ def resolved_settings(folder: ModelFolder) -> ModelSettings:
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
     resolve_instances(config, numbers(folder.gpus))
-    return settings_from(config, folder.path)
+    return settings_from(config, folder.path, text_only=takes_text_only(folder.backend))
 
 
 def runner_for(
