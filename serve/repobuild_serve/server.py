@@ -206,6 +206,7 @@ class Server:
             retries=options.load_retries,
             startup=options.startup_models,
             gpus=gpus,
+            min_compute_capability=options.min_compute_capability,
         )
 
     def _check_repositories(self) -> None:

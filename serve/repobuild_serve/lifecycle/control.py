@@ -59,7 +59,11 @@ class Control:
         self._models = models
         self._loop = services.loop
         self._reading = Reading(
-            options.repositories, options.auto_complete, options.config_name, options.gpus
+            options.repositories,
+            options.auto_complete,
+            options.config_name,
+            options.gpus,
+            options.min_compute_capability,
         )
         self._readers = Pool(services.loop, _READERS, "read")
         # Apart, for a model that completes its config may take as long as it likes over it.

@@ -22,7 +22,7 @@ from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.ensembles.labels import with_inherited
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, ConfigError, LoadError, StartError
-from repobuild_serve.gpus import Gpu, numbers
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu, numbers
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
 from repobuild_serve.lifecycle.instances import Change, signatures
 from repobuild_serve.lifecycle.overrides import Overrides, Scratch
@@ -48,12 +48,14 @@ class Reading:
         auto_complete: Whether missing parts of a config are taken from the model.
         config_name: Value of ``--model-config-name``; empty for none.
         gpus: The GPUs of this machine.
+        min_compute_capability: What they had to offer to be among them.
     """
 
     repositories: Sequence[Path]
     auto_complete: bool = True
     config_name: str = ""
     gpus: tuple[Gpu, ...] = ()
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +112,7 @@ def read_source(name: str, overrides: Overrides, reading: Reading, known: Source
         config=config,
         config_name=reading.config_name,
         gpus=reading.gpus,
+        min_compute_capability=reading.min_compute_capability,
     )
     return Source(folder, state)
 
@@ -122,7 +125,12 @@ def _read_files(name: str, overrides: Overrides, reading: Reading) -> Source:
     try:
         scratch.write(overrides.files)
         folder = read_model(
-            scratch.path, name=name, auto_complete=reading.auto_complete, config=config, gpus=reading.gpus
+            scratch.path,
+            name=name,
+            auto_complete=reading.auto_complete,
+            config=config,
+            gpus=reading.gpus,
+            min_compute_capability=reading.min_compute_capability,
         )
     except BaseException:
         scratch.remove()
@@ -190,7 +198,7 @@ def resolved_settings(folder: ModelFolder) -> ModelSettings:
     """
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
-    resolve_instances(config, numbers(folder.gpus))
+    resolve_instances(config, numbers(folder.gpus), folder.min_compute_capability)
     return settings_from(config, folder.path, text_only=takes_text_only(folder.backend))
 
 

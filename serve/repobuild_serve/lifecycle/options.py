@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-from repobuild_serve.gpus import Gpu
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu
 
 
 class Mode(enum.Enum):
@@ -30,6 +30,7 @@ class ControlOptions:
         retries: How often a load that failed is tried again at once.
         startup: Models to load at the start in explicit mode; ``*`` alone stands for all.
         gpus: The GPUs of this machine.
+        min_compute_capability: What they had to offer to be among them.
     """
 
     repositories: tuple[Path, ...]
@@ -40,3 +41,4 @@ class ControlOptions:
     retries: int = 0
     startup: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
