@@ -393,6 +393,47 @@ def test_one_session_per_instance(repository, load):
     assert models.find("m", "").settings.instance_names == ("g_0", "g_1", "m_1_0")
 
 
+@pytest.mark.parametrize(
+    ("platform", "backend"),
+    [
+        ("pytorch_libtorch", "pytorch"),
+        ("torch_aoti", "pytorch"),
+        ("onnxruntime_onnx", "onnxruntime"),
+        ("tensorrt_plan", "tensorrt"),
+    ],
+)
+def test_platforms_that_name_a_backend(repository, platform, backend):
+    (repository.config("m", f'platform: "{platform}"\n{IO}') / "1").mkdir()
+    config = read_model(repository.path / "m", auto_complete=False).config
+    assert (config.platform, config.backend) == (platform, backend)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('platform: "libtorch"', "unexpected 'platform' and 'backend' pair, got:libtorch, pytorch"),
+        (
+            'platform: "libtorch" backend: "pytorch"',
+            "unexpected 'platform' and 'backend' pair, got:libtorch, pytorch",
+        ),
+        ('platform: "pytorch"', "unexpected platform type 'pytorch' for m"),
+        ('platform: "onnxruntime"', "unexpected platform type 'onnxruntime' for m"),
+        ('platform: "python"', "unexpected platform type 'python' for m"),
+    ],
+)
+def test_other_names_for_a_platform_are_refused_as_by_triton(repository, text, told):
+    """It knows ``libtorch`` well enough to find the backend, and then refuses it."""
+    assert refused(repository, f"{text}\n{IO}") == told
+
+
+@pytest.mark.parametrize("backend", ["libtorch", "pytorch_libtorch", "onnx"])
+def test_other_names_for_a_backend_are_not_known_as_with_triton(repository, backend):
+    (repository.config("m", f'backend: "{backend}"\n{IO}') / "1").mkdir()
+    folder = read_model(repository.path / "m", auto_complete=False)
+    assert folder.problem is not None
+    assert f"unable to find backend library for backend '{backend}'" in folder.problem.text
+
+
 WARM = (
     'model_warmup [{{ name: "w" batch_size: {size} count: {count} '
     'inputs {{ key: "{name}" value {{ {value} }} }} }}]'
