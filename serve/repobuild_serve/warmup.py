@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from math import prod
 from pathlib import Path
@@ -14,6 +15,7 @@ from repobuild_serve.scheduling.workers import Worker
 from repobuild_serve.wire.plan import InferPlan
 from repobuild_serve.wire.strings import count_strings
 
+_LOG = logging.getLogger(__name__)
 _MOST_REQUESTS = 1 << 20
 _MOST_BYTES = 4 << 30
 """Of one batch: several times what all clients together may send before anything of it is answered."""
@@ -58,6 +60,13 @@ def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, ins
             f"{_MOST_REQUESTS} requests at most"
         )
     given = {item.name: item for item in sample.inputs}
+    for name in sorted(given.keys() - plan.inputs_by_name.keys()):
+        _LOG.warning(
+            "model %s: input '%s' of warm-up sample '%s' is left out: the model has none of that name",
+            settings.name,
+            name,
+            sample.name,
+        )
     buffers: list[bytes | None] = []
     shapes: list[tuple[int, ...] | None] = []
     try:

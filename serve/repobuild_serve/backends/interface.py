@@ -47,8 +47,10 @@ class Backend(Protocol):
     """How models of one kind are completed, checked and loaded.
 
     A backend may have two further methods: ``configure(own, shared)`` if it has settings of its own, and
-    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``); and an attribute ``text_only`` that is true
-    if it takes strings as text only: an element that is not UTF-8 is then refused before it is in a batch.
+    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``). It may have two further attributes:
+    ``text_only``, true if it takes strings as text only, so that one that is not UTF-8 is refused before it
+    is in a batch; and ``without_effect``, the fields of a config that it has no use for, as paths such as
+    ``optimization.graph.level``: whoever sets them is warned.
     """
 
     platform: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ class Opening:
 class ModelBackend(Protocol):
     """How models of one kind are completed and brought up. Called on loading threads.
 
-    It may have the attribute ``text_only`` of a ``Backend``.
+    It may have the attributes ``text_only`` and ``without_effect`` of a ``Backend``.
     """
 
     platform: str
@@ -77,6 +77,12 @@ class ModelBackend(Protocol):
         ...
 
 
+def fields_without_effect(backend: ModelBackend | None) -> Sequence[str]:
+    """Fields of a config that a backend has no use for; one that does not say is taken to use them all."""
+    found: Sequence[str] = getattr(backend, "without_effect", ())
+    return found
+
+
 def takes_text_only(backend: ModelBackend | None) -> bool:
     """Whether a backend takes strings as text only; one that does not say takes any bytes."""
     return bool(getattr(backend, "text_only", False))
@@ -91,6 +97,7 @@ class Threaded:
         self.default_filename = backend.default_filename
         self.default_count = backend.default_count
         self.text_only = bool(getattr(backend, "text_only", False))
+        self.without_effect = tuple(getattr(backend, "without_effect", ()))
 
     def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
         """See ``ModelBackend.configure``; a backend without ``configure`` has no settings."""

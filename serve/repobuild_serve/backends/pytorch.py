@@ -40,6 +40,7 @@ class PyTorchBackend:
     platform = "pytorch_libtorch"
     default_filename = "model.pt"
     default_count = 1
+    without_effect = ("optimization.graph.level", "optimization.execution_accelerators")
     text_only = True
 
     def __init__(self) -> None:

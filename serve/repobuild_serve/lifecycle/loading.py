@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild_serve.backends.model_backend import Opening, takes_text_only
+from repobuild_serve.backends.model_backend import Opening, fields_without_effect, takes_text_only
 from repobuild_serve.backends.parameters import placement
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.override import parse_override
 from repobuild_serve.config.settings import ModelSettings, settings_from
+from repobuild_serve.config.support import warn_of_no_effect
 from repobuild_serve.core.model import ModelVersion, Runner
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
@@ -198,6 +199,7 @@ def resolved_settings(folder: ModelFolder) -> ModelSettings:
     """
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
+    warn_of_no_effect(config, fields_without_effect(folder.backend))
     resolve_instances(config, numbers(folder.gpus), folder.min_compute_capability)
     return settings_from(config, folder.path, text_only=takes_text_only(folder.backend))
 
