@@ -34,7 +34,8 @@ class ModelFolder:
         config: Completed ModelConfig message.
         backend: What runs the model; None with ``problem`` set if there is none.
         versions: Versions the policy selects, ascending; may be empty.
-        problem: Why the model cannot be loaded although its config is valid.
+        problem: Why the model cannot be loaded although its config is valid; a ``StartError`` if a package is
+            missing.
         gpus: The GPUs that its backend can use.
         min_compute_capability: What they had to offer for that.
     """
@@ -44,7 +45,7 @@ class ModelFolder:
     config: Any
     backend: ModelBackend | None
     versions: tuple[int, ...]
-    problem: LoadError | None = None
+    problem: LoadError | StartError | None = None
     gpus: tuple[Gpu, ...] = ()
     min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
@@ -150,10 +151,13 @@ def read_model(
     try:
         if auto_complete and selected:
             _auto_complete(config, backend, path, selected[-1])
-    except LoadError as exc:
+    except (LoadError, StartError) as exc:
         return ModelFolder(name, path, config, backend, selected, exc)
     refuse_unserved(config)
-    usable = gpus if gpus and backend.uses_gpus() else ()
+    try:
+        usable = gpus if gpus and backend.uses_gpus() else ()
+    except StartError as exc:
+        return ModelFolder(name, path, config, backend, selected, exc)
     complete_config(config, backend.default_count, numbers(usable))
     return ModelFolder(name, path, config, backend, selected, missing, usable, min_compute_capability)
 

@@ -207,6 +207,7 @@ class Server:
             startup=options.startup_models,
             gpus=gpus,
             min_compute_capability=options.min_compute_capability,
+            exit_on_error=options.exit_on_error,
         )
 
     def _check_repositories(self) -> None:

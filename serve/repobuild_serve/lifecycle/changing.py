@@ -60,16 +60,17 @@ class Changer:
             Why it failed; empty if it did not.
 
         Raises:
-            StartError: A package is missing, at the start.
+            StartError: A package is missing, while that is to end the server.
         """
         model = self._models.track(name)
         folder = source.folder
         if folder.problem is not None and not folder.versions:
+            problem = self._as_load_error(name, folder.problem)
             if not model.records:
-                model.records[_NO_VERSION] = _failed(folder.problem)
-            _LOG.error("failed to load '%s': %s", name, folder.problem.text)
+                model.records[_NO_VERSION] = _failed(problem)
+            _LOG.error("failed to load '%s': %s", name, problem.text)
             self._share(source, ())
-            return folder.problem.text
+            return problem.text
         model.records.pop(_NO_VERSION, None)
         ready = model.ready()
         updates = [
@@ -126,9 +127,9 @@ class Changer:
         except LoadError as exc:
             return exc
         except StartError as exc:
-            if self.starting:
-                raise
-            return LoadError(exc.render(), Code.INTERNAL)
+            error = self._as_load_error(source.folder.name, exc)
+            _LOG.error("failed to load '%s' version %d: %s", source.folder.name, number, error.text)
+            return error
         self._unplaced.add(version)
         return version
 
@@ -140,7 +141,19 @@ class Changer:
                 lambda: prepare_change(version, workers, source.folder, self._services)
             )
         except (LoadError, StartError) as exc:
-            return exc if isinstance(exc, LoadError) else LoadError(exc.render(), Code.INTERNAL)
+            return self._as_load_error(source.folder.name, exc)
+
+    def _as_load_error(self, name: str, error: LoadError | StartError) -> LoadError:
+        """Why a model cannot be loaded.
+
+        Raises:
+            StartError: A package is missing, while that is to end the server.
+        """
+        if isinstance(error, LoadError):
+            return error
+        if self.starting:
+            raise error
+        return error.for_model(name)
 
     def _start(self, versions: Mapping[int, ModelVersion]) -> dict[int, LoadError]:
         errors: dict[int, LoadError] = {}

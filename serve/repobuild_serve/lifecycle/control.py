@@ -116,7 +116,7 @@ class Control:
             One line per model that is not fully READY.
 
         Raises:
-            StartError: A package that the models need is missing.
+            StartError: A package that the models need is missing, and that is to end the server.
             OSError: A repository cannot be read.
         """
         await self._readers.run(import_natives)
@@ -127,7 +127,7 @@ class Control:
             names, twice = await self.names()
             problems += [f"{name}: not unique across all model repositories" for name in twice]
             names = [name for name in names if name not in twice]
-        self._changer.starting = True
+        self._changer.starting = options.exit_on_error
         try:
             with self._operation():
                 outcome = await self._load({name: Overrides() for name in names})

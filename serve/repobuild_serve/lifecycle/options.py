@@ -28,6 +28,7 @@ class ControlOptions:
         config_name: Value of ``--model-config-name``; empty for none.
         threads: Versions loaded at a time.
         retries: How often a load that failed is tried again at once.
+        exit_on_error: Whether a package that is missing at the start ends the server.
         startup: Models to load at the start in explicit mode; ``*`` alone stands for all.
         gpus: The GPUs of this machine.
         min_compute_capability: What they had to offer to be among them.
@@ -42,3 +43,4 @@ class ControlOptions:
     startup: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     min_compute_capability: float = MIN_COMPUTE_CAPABILITY
+    exit_on_error: bool = True
