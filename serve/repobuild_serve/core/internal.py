@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from repobuild_serve.core.statistics import Timing
+from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Answer, Response, Ticket, responses_of
 from repobuild_serve.errors import RequestError
 
@@ -66,7 +67,12 @@ class InternalCalls:
 
     def respond(self, response: Response) -> None:
         """See ``Sink.respond``."""
-        receive = self._waiting.pop(response.number) if response.final else self._waiting[response.number]
+        receive = self._waiting.get(response.number)
+        if receive is None:
+            log_dropped(response)
+            return
+        if response.final:
+            del self._waiting[response.number]
         try:
             receive(response)
         except Exception:  # noqa: BLE001 - the receiver's bug must not cost the model that answered its other requests

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from repobuild_serve.config.settings import EnsembleStep
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Spent, Timing
+from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Response, Scalar, Tensor, Ticket
 from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.errors import Code, RequestError
@@ -188,10 +189,18 @@ class Flow:
             if not self._running:
                 self._end(well=False)
             return
-        if response.error is not None:
+        first = len(seen) == 1
+        if not self._decoupled and not first:
+            # Of a member that is to give one response; what has been done with the first one stays.
+            if not response.void:
+                log_dropped(response, self._graph.steps[index].model)
+            self._advance(row)
+        elif not self._decoupled and response.void:
+            self._fail(RequestError("expected a single response, got 0", Code.INTERNAL))
+        elif response.error is not None:
             self._fail(response.error)
-            return
-        self._advance(self._row_of(row, index, response, first=len(seen) == 1))
+        else:
+            self._advance(self._row_of(row, index, response, first=first))
 
     def _ran(self, timing: Timing) -> None:
         """Take what a step took whose last response came before its execution was over."""
@@ -220,7 +229,7 @@ class Flow:
             # All responses have come; if there was none, nothing follows from the step.
             row.answered = True
             return row
-        if response.final and first:
+        if first and (response.final or not self._decoupled):
             row.tensors |= tensors
             row.done.add(index)
             return row
