@@ -13,7 +13,7 @@ import pytest
 
 from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_text
-from repobuild_serve.config.settings import settings_from
+from repobuild_serve.config.settings import EnsembleStep, settings_from
 from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.model import ModelVersion
@@ -22,6 +22,7 @@ from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import NO_CONTEXT, Context, Response, Tensor
 from repobuild_serve.datatypes import BY_WIRE_NAME
+from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.messages import model_config_class
@@ -512,3 +513,15 @@ def test_a_step_without_its_output_is_told_as_a_deadlock(members):
     (response,) = ask(members, text, tensor("IN", [2], rows=None))
     assert response.error is not None
     assert "unexpected deadlock, at least one output is not set" in response.error.text
+
+
+def test_what_is_remembered_of_requested_outputs_is_bounded():
+    """Clients choose which outputs they want, out of more sets than memory holds."""
+    names = [f"O{number}" for number in range(16)]
+    graph = Graph(
+        [EnsembleStep(f"m{index}", -1, {"x": "IN"}, {"y": name}) for index, name in enumerate(names)]
+    )
+    for bits in range(5000):
+        wanted = [name for index, name in enumerate(names) if bits >> index & 1]
+        assert graph.needed(wanted) == {index for index in range(16) if bits >> index & 1}
+    assert len(graph._needed) <= 1024

@@ -263,6 +263,7 @@ class Control:
                 self._drop_ensemble(name, exc.text)
                 # Without a fingerprint: the next load is to try again, whatever has changed.
                 self._changer.known[name] = replace(source, print=None)
+                self._changer.share(source)
                 return exc.text
         return await self._changer.change(name, source)
 
@@ -312,6 +313,7 @@ class Control:
                         self._changer.known.pop(one, None)
                         self._asked.discard(one)
                         self._models.retire(one)
+                    self._changer.sweep()
                     for ensemble in sorted(broken):
                         self._drop_ensemble(ensemble, f"a model that it is made of was unloaded: {name}")
                     return
