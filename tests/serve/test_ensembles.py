@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
+from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -504,6 +506,34 @@ def test_nested_streams(members):
     *responses, last = ask(members, text, tensor("IN", [4], rows=None))
     pairs = sorted((values(r)["N"][0], values(r)["OUT"][0]) for r in responses)
     assert pairs == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    assert last.void
+
+
+def test_a_stream_keeps_nothing_of_what_has_been_answered(members):
+    """However long it is."""
+    alive = []
+
+    def function(ticket):
+        for number in range(50):
+            data = array("f", [number])
+            alive.append(weakref.ref(data))
+            yield [Tensor("m", FP32, (1,), data), tensor("n", [number], rows=None)], False
+            del data
+            # What is being sent, and what was sent just before.
+            assert sum(reference() is not None for reference in alive) <= 2
+        yield None, True
+
+    members.streaming("repeat", function, "x", "m n")
+    text = (
+        "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }\n"
+        + tensors_text("input", "IN")
+        + tensors_text("output", "OUT")
+        + "ensemble_scheduling {"
+        + step("repeat", "x=IN", "m=UNASKED n=OUT")
+        + "}"
+    )
+    *responses, last = ask(members, text, tensor("IN", [1], rows=None))
+    assert [values(response)["OUT"] for response in responses] == [[number] for number in range(50)]
     assert last.void
 
 

@@ -68,7 +68,8 @@ class Ticket:
         timeout_ns: Queue time-out that the client asked for; 0 is none.
         priority: Priority level that the client asked for; 0 is none.
         context: What else the request says.
-        timing: Stages of its execution, once it has been run; the last response may come before that.
+        timing: Stages of its execution, once it has been run. The last response may come before that, if
+            ``Sink.ran`` follows; who answers without an execution sets it, too.
     """
 
     number: int

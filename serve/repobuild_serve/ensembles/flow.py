@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from repobuild_serve.config.settings import EnsembleStep
@@ -156,7 +157,7 @@ class Flow:
             self._fail(exc)
             return
         self._running += 1
-        self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, []))
+        self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, count()))
 
     def _member_ticket(self, row: _Row, step: EnsembleStep, member: ModelVersion) -> Ticket:
         tensors = [
@@ -174,10 +175,10 @@ class Flow:
         )
 
     def _received(
-        self, row: _Row, index: int, ticket: Ticket, seen: list[Response], response: Response
+        self, row: _Row, index: int, ticket: Ticket, seen: Iterator[int], response: Response
     ) -> None:
         """Take a response of a step."""
-        seen.append(response)
+        first = next(seen) == 0
         if response.final:
             self._running -= 1
             if ticket.timing is not None:
@@ -189,7 +190,6 @@ class Flow:
             if not self._running:
                 self._end(well=False)
             return
-        first = len(seen) == 1
         if not self._decoupled and not first:
             # Of a member that is to give one response; what has been done with the first one stays.
             if not response.void:
