@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.python import process as process_module
 from repobuild_serve.backends.python import worker as worker_module
 from repobuild_serve.backends.python.backend import PythonBackend
 from repobuild_serve.config.complete import resolve_instances
@@ -213,14 +214,14 @@ def test_a_crash_answers_what_is_in_flight_and_the_process_comes_back(decoupled)
             worker.start(loop, seen, seen)
             ask(worker, ticket(1, 0, "keep"))
             await seen.until(lambda: seen.outcomes)
-            pid = worker._child.pid
+            pid = worker.process.child.pid
             os.kill(pid, signal.SIGKILL)
             await seen.until(lambda: "found" in seen.states)
             text = "Stub process 'many_0_0' is not healthy."
             assert seen.states == [text, "found"]
             assert seen.numbers() == [(text, True)]
             assert not worker.busy()
-            assert worker._child.pid != pid
+            assert worker.process.child.pid != pid
             ask(worker, ticket(2, 1))
             await seen.until(lambda: len(seen.responses) == 2)
             assert seen.numbers()[1] == (0, True)
@@ -232,10 +233,10 @@ def test_legacy_starts_no_process_again(decoupled):
     async def run():
         async with running(decoupled, profile="24.10") as (worker, seen, loop):
             worker.start(loop, seen, seen)
-            os.kill(worker._child.pid, signal.SIGKILL)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
             await seen.until(lambda: seen.states)
             await asyncio.sleep(0.05)
-            assert worker._restart is None
+            assert not worker.process.restarting
             assert seen.states == ["Stub process 'many_0_0' is not healthy."]
             assert not await worker.is_ready()
 
@@ -269,8 +270,8 @@ def test_starts_that_fail_are_further_and_further_apart(models, monkeypatch):
         async with running(folder) as (worker, seen, loop):
             worker.start(loop, seen, seen)
             (folder / "broken").touch()
-            monkeypatch.setattr(worker_module.asyncio, "sleep", noted)
-            os.kill(worker._child.pid, signal.SIGKILL)
+            monkeypatch.setattr(process_module.asyncio, "sleep", noted)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
             await seen.until(lambda: "found" in seen.states)
             monkeypatch.undo()
             assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -411,11 +412,11 @@ def test_an_end_that_takes_too_long_is_cut_short(models, monkeypatch):
                 time.sleep(600)
         """,
     )
-    monkeypatch.setattr(worker_module, "_FINALIZE_SECONDS", 0.2)
+    monkeypatch.setattr(process_module, "_FINALIZE_SECONDS", 0.2)
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            child = worker._child
+            child = worker.process.child
             assert not worker.gone()
         assert child.ended.done()
         assert worker.gone()
