@@ -112,11 +112,14 @@ class Model:
         future = self._loop.submit(returned)
         return future if decoupled else future.result()
 
+    @property
+    def has_check(self) -> bool:
+        """Whether the model has an ``is_ready``."""
+        return hasattr(self._instance, "is_ready")
+
     def check_ready(self) -> Dict[str, Any]:
-        """Run ``is_ready``, if there is one."""
+        """Run ``is_ready``."""
         try:
-            if not hasattr(self._instance, "is_ready"):
-                return {"ready": True}
             result = self._instance.is_ready()
             if inspect.iscoroutine(result):
                 result = self._loop.submit(result).result()

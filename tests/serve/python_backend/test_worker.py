@@ -10,8 +10,8 @@ import signal
 import pytest
 
 from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.python import asking as asking_module
 from repobuild_serve.backends.python import process as process_module
-from repobuild_serve.backends.python import worker as worker_module
 from repobuild_serve.backends.python.backend import PythonBackend
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.settings import settings_from
@@ -238,7 +238,7 @@ def test_legacy_starts_no_process_again(decoupled):
             await asyncio.sleep(0.05)
             assert not worker.process.restarting
             assert seen.states == ["Stub process 'many_0_0' is not healthy."]
-            assert not await worker.is_ready()
+            assert worker.check() is None
 
     asyncio.run(run())
 
@@ -299,7 +299,7 @@ def test_a_model_says_whether_it_is_ready(models, body, ready):
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            assert await worker.is_ready() is ready
+            assert await worker.check()() is ready
 
     asyncio.run(run())
 
@@ -318,11 +318,11 @@ def test_a_model_that_does_not_say_in_time_is_not_ready(models, monkeypatch):
                 time.sleep(600)
         """,
     )
-    monkeypatch.setattr(worker_module, "_READY_SECONDS", 0.05)
+    monkeypatch.setattr(asking_module, "_SECONDS", 0.05)
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            assert not await worker.is_ready()
+            assert not await worker.check()()
 
     asyncio.run(run())
 
@@ -344,7 +344,8 @@ def test_initialize_may_take_longer_than_a_process_to_start(models):
 
     async def run():
         async with running(folder, options={"stub-timeout-seconds": "5"}) as (worker, _, _loop):
-            assert await worker.is_ready()
+            assert worker.process.usable
+            assert worker.check() is None
 
     asyncio.run(run())
 

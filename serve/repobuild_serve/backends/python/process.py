@@ -49,10 +49,12 @@ class Process:
 
     Attributes:
         usable: Whether it runs and its model is initialized.
+        has_check: Whether its model has an ``is_ready``.
     """
 
     def __init__(self, name: str, launch: Launch, services: Services, owner: Owner) -> None:
         self.usable = False
+        self.has_check = False
         self._name = name
         self._launch = launch
         self._loop = services.loop
@@ -141,6 +143,7 @@ class Process:
             self._settle(head)
         elif operation in {"ready", "failed"}:
             self.usable = operation == "ready"
+            self.has_check = head.get("check", False)
             self._ready_at = self._loop.time()
             self._settle(head)
         else:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from repobuild_serve.backends.python.asking import Asking
 from repobuild_serve.backends.python.child import Child
 from repobuild_serve.backends.python.coding import Coding
 from repobuild_serve.backends.python.flights import Finish, Flights, Respond
@@ -15,14 +15,12 @@ from repobuild_serve.backends.python.launch import Launch
 from repobuild_serve.backends.python.logging_lines import log_line
 from repobuild_serve.backends.python.process import Process
 from repobuild_serve.core.execution import Outcome
+from repobuild_serve.core.readiness import Check
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.ticket import Response, Sink, Ticket
 from repobuild_serve.errors import RequestError
 from repobuild_serve.scheduling.forming import Batch
 from repobuild_serve.scheduling.workers import Supervisor
-
-_LOG = logging.getLogger(__name__)
-_READY_SECONDS = 5
 
 
 class Calls(Protocol):
@@ -60,15 +58,14 @@ class PythonWorker:
         self._loop = services.loop
         self._calls = calls
         self._flights = Flights(coding)
-        self._number = 0
-        self._checks: dict[int, asyncio.Future[bool]] = {}
+        self._asking = Asking(name, self.process)
         self._supervisor: Supervisor | None = None
         self._sink: Sink | None = None
         self._take = {
             "done": self._flights.done,
             "respond": self._flights.respond,
             "dropped": self._flights.dropped,
-            "checked": self._checked,
+            "checked": self._asking.answered,
             "log": self._log,
         }
 
@@ -142,23 +139,9 @@ class PythonWorker:
         """See ``Worker.gone``."""
         return self.process.gone
 
-    async def is_ready(self) -> bool:
-        """Whether the process runs, and its model's ``is_ready``, if it has one, says so in time."""
-        if not self.process.usable:
-            return False
-        self._number += 1
-        answer: asyncio.Future[bool] = self._loop.create_future()
-        self._checks[self._number] = answer
-        number = self._number
-        self.process.tell({"op": "check", "n": number})
-        try:
-            async with asyncio.timeout(_READY_SECONDS):
-                return await answer
-        except TimeoutError:
-            _LOG.error("%s: is_ready() gave no answer within %d seconds", self.name, _READY_SECONDS)
-            return False
-        finally:
-            del self._checks[number]
+    def check(self) -> Check | None:
+        """See ``Worker.check``."""
+        return self._asking.ask if self.process.usable and self.process.has_check else None
 
     def _run(self, tickets: Sequence[Ticket], finish: Finish, respond: Respond) -> None:
         head, buffers = self._flights.begin(tickets, finish, respond)
@@ -181,27 +164,17 @@ class PythonWorker:
         """See ``Owner.lost``."""
         error = self.process.unhealthy
         self._calls.close()
-        for answer in self._checks.values():
-            if not answer.done():
-                answer.set_result(False)
-        served = unexpected and self._supervisor is not None
-        if served and self._supervisor is not None:
+        self._asking.lost()
+        if unexpected and self._supervisor is not None:
             self._supervisor.lost(self, error)
         self._flights.fail_all(error)
-        if served:
+        if unexpected and self._supervisor is not None:
             self.process.restart()
 
     def found(self) -> None:
         """See ``Owner.found``."""
         if self._supervisor is not None:
             self._supervisor.found(self)
-
-    def _checked(self, head: Any, buffers: list[memoryview]) -> None:
-        if "error" in head:
-            _LOG.error("%s: is_ready() failed: %s", self.name, head["error"])
-        answer = self._checks.get(head["n"])
-        if answer is not None and not answer.done():
-            answer.set_result(head["ready"])
 
     def _log(self, head: Any, buffers: list[memoryview]) -> None:
         log_line(self.name, head)
