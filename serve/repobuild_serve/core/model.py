@@ -24,7 +24,7 @@ class Runner(Protocol):
         ...
 
     def submit(self, ticket: Ticket) -> None:
-        """Take a request; nothing reaches the sink before this call returned.
+        """Take a request; nothing reaches the sink before this call returned, or if it raised anything.
 
         Raises:
             RequestError: The request is refused.

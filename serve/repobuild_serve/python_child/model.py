@@ -89,12 +89,16 @@ class Model:
     Args:
         instance: The object of the model's class.
         path: The model file, as it is named in errors.
+
+    Attributes:
+        has_check: Whether it has an ``is_ready``, once initialized.
     """
 
     def __init__(self, instance: Any, path: str) -> None:
         self._instance = instance
         self._path = path
         self._loop = EventLoop()
+        self.has_check = hasattr(instance, "is_ready")
 
     def execute(self, requests: List[Any], *, decoupled: bool) -> Any:
         """Run ``execute``; what it returns, or its future where a decoupled model's is a coroutine.
@@ -111,11 +115,6 @@ class Model:
             return returned
         future = self._loop.submit(returned)
         return future if decoupled else future.result()
-
-    @property
-    def has_check(self) -> bool:
-        """Whether the model has an ``is_ready``."""
-        return hasattr(self._instance, "is_ready")
 
     def check_ready(self) -> Dict[str, Any]:
         """Run ``is_ready``."""
