@@ -79,7 +79,10 @@ class Worker(Protocol):
         ...
 
     def stop(self) -> None:
-        """End after the batch at hand, and release the instance. Does not wait; may be called twice."""
+        """End after the batch at hand and the responses still owed, and release the instance.
+
+        Does not wait; may be called twice.
+        """
         ...
 
     def gone(self) -> bool:

@@ -131,6 +131,9 @@ async def running(folder, *, profile="current", options=None):
         worker.stop()
         worker.stop()
         await asyncio.sleep(0)
+        if worker.busy() and worker.process.child is not None:
+            # A model that keeps a response sender would never come to its end.
+            worker.process.child.kill()
         if services.endings:
             await asyncio.wait(services.endings)
 
@@ -175,6 +178,63 @@ def test_requests_stay_in_flight_until_the_last_response(decoupled):
             ((text, final),) = seen.numbers()
             assert "let go of the response sender" in text
             assert final
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_is_to_go_sends_the_responses_it_owes_first(models):
+    folder = models.add(
+        "many",
+        """
+        import threading, time
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    threading.Thread(target=self.answer, args=(request.get_response_sender(),)).start()
+
+            def answer(self, sender):
+                while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+                    time.sleep(0.01)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[7]], np.int32))]))
+                sender.send(flags=1)
+        """,
+        extra="model_transaction_policy { decoupled: true }\n",
+    )
+
+    async def run():
+        async with running(folder) as (worker, seen, loop):
+            child = worker.process.child
+            worker.start(loop, seen, seen)
+            ask(worker, ticket(1, 0))
+            await seen.until(lambda: seen.outcomes)
+            worker.stop()
+            await asyncio.sleep(0.1)
+            assert not worker.gone()
+            (folder / "go").touch()
+            await seen.until(lambda: not worker.busy())
+            assert seen.numbers() == [(7, False), (None, True)]
+            await child.ended
+            assert worker.gone()
+            assert seen.states == []
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_owes_responses_goes_with_its_process(decoupled):
+    async def run():
+        async with running(decoupled) as (worker, seen, loop):
+            worker.start(loop, seen, seen)
+            ask(worker, ticket(1, 0, "keep"))
+            await seen.until(lambda: seen.outcomes)
+            worker.stop()
+            await asyncio.sleep(0)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
+            await seen.until(lambda: seen.responses)
+            assert seen.numbers() == [("Stub process 'many_0_0' is not healthy.", True)]
+            await asyncio.sleep(0)
+            assert worker.gone()
+            assert not worker.process.restarting
 
     asyncio.run(run())
 

@@ -14,6 +14,7 @@ from repobuild_serve.errors import Code, LoadError, RequestError
 
 _LOG = logging.getLogger(__name__)
 _FINALIZE_SECONDS = 30
+_LOOK_SECONDS = 0.01
 _STEADY_SECONDS = 60
 _LONGEST_PAUSE = 60
 
@@ -35,6 +36,10 @@ class Owner(Protocol):
 
     def found(self) -> None:
         """A process has been started again, and its model initialized."""
+        ...
+
+    def busy(self) -> bool:
+        """Whether the process still owes responses."""
         ...
 
 
@@ -196,7 +201,7 @@ class Process:
     # End
 
     def stop(self) -> None:
-        """Let the model finalize and the process end, for good; does not wait."""
+        """Let the process answer what it still has to, then finalize and end, for good; does not wait."""
         if self._stopping:
             return
         self._stopping = True
@@ -216,8 +221,11 @@ class Process:
     async def _end(self, child: Child) -> None:
         if not self.usable:
             child.kill()
-        child.send({"op": "finalize"})
         try:
+            # Looking again and again: an instance that goes while it still owes responses is rare.
+            while self._owner.busy():  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
+            child.send({"op": "finalize"})
             async with asyncio.timeout(_FINALIZE_SECONDS):
                 await asyncio.shield(child.ended)
         except TimeoutError:

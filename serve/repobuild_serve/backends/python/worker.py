@@ -127,7 +127,7 @@ class PythonWorker:
         self._run(batch.tickets, lambda outcome: supervisor.done(self, batch, outcome), sink.respond)
 
     def busy(self) -> bool:
-        """See ``Worker.busy``."""
+        """See ``Worker.busy`` and ``Owner.busy``."""
         return len(self._flights) > 0
 
     def stop(self) -> None:
