@@ -309,8 +309,8 @@ def _options(given: dict[str, Any], logs: LogControl) -> Any:
     from repobuild_serve.backends.options import read_backend_options
     from repobuild_serve.http.limits import Limits
     from repobuild_serve.lifecycle import Mode
+    from repobuild_serve.options import Options
     from repobuild_serve.profile import PROFILES
-    from repobuild_serve.server import Options
 
     bounds = {
         "input_size": given.pop("http_max_input_size"),
