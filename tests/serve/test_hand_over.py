@@ -86,6 +86,9 @@ class Busy:
     def gone(self):
         return self.stopped
 
+    def check(self):
+        return None
+
 
 def policy(size=4, **queue):
     return BatchingPolicy(

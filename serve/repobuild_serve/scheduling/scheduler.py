@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from repobuild_serve.core.execution import Outcome
+from repobuild_serve.core.readiness import Readiness
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Answer, Sink, Ticket
 from repobuild_serve.errors import Code, RequestError, queue_full
@@ -162,8 +163,13 @@ class Scheduler:
         return any(worker.busy() for worker in (*self._workers, *self._leaving))
 
     def ready(self) -> bool:
-        """Whether any instance can run requests."""
+        """See ``Runner.ready``: whether any instance is up."""
         return len(self._lost) < len(self._workers)
+
+    def readiness(self) -> Readiness:
+        """See ``Runner.readiness``."""
+        checks = [worker.check() for worker in self._workers if worker not in self._lost]
+        return Readiness(not self._lost, tuple(check for check in checks if check is not None))
 
     def close(self) -> None:
         """Stop the instances and answer whatever still waits with an error."""
