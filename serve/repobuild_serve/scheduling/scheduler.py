@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -10,13 +11,15 @@ from typing import Protocol
 
 from repobuild_serve.core.execution import Outcome
 from repobuild_serve.core.readiness import Readiness
-from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import Answer, Sink, Ticket
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.scheduling.forming import Batch
 from repobuild_serve.scheduling.short_runs import ShortRuns
 from repobuild_serve.scheduling.timer import DeadlineTimer
 from repobuild_serve.scheduling.workers import Worker
+
+_LOG = logging.getLogger(__name__)
 
 
 class Former(Protocol):
@@ -285,8 +288,7 @@ class Scheduler:
                 self._finish(batch, outcome)
                 now = time.monotonic_ns()
             else:
-                self._running += 1
-                worker.submit(batch)
+                self._hand_over(worker, batch)
             wake = former.form(now, len(idle), len(self._ahead))
         if self._helping and not idle and len(self._ahead) < len(self._workers):
             self._give_ahead()
@@ -304,6 +306,23 @@ class Scheduler:
             if batch is not None and self._order is not None:
                 self._order.append(batch)
         return batch
+
+    def _hand_over(self, worker: Worker, batch: Batch) -> None:
+        self._running += 1
+        try:
+            worker.submit(batch)
+        except Exception as exc:  # noqa: BLE001 - a bug in a worker must cost one batch, not the instance
+            _LOG.exception("instance %s did not take a batch of %d rows", worker.name, batch.rows)
+            self._running -= 1
+            self._idle.append(worker)
+            now = time.monotonic_ns()
+            error = RequestError(
+                f"Failed to process the request(s) for model '{worker.name}', message: "
+                f"{type(exc).__name__}: {exc}",
+                Code.INTERNAL,
+                plain=True,
+            )
+            self._finish(batch, Outcome(Timing(now, now, now, now), error=error))
 
     def _give_ahead(self) -> None:
         while len(self._ahead) < len(self._workers) and (batch := self._former.take_ahead()) is not None:

@@ -75,8 +75,10 @@ class Flights:
         for ticket in tickets:
             self._number += 1
             execution.numbers.append(self._number)
-            self._open[self._number] = ticket.number, respond
             entries.append(self._coding.request(self._number, ticket, buffers))
+        # Only now, so that nothing is left of a batch that cannot be put into a message.
+        for number, ticket in zip(execution.numbers, tickets, strict=True):
+            self._open[number] = ticket.number, respond
         self._execution = execution
         return {"op": "execute", "b": execution.number, "r": entries}, buffers
 
