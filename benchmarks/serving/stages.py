@@ -80,6 +80,7 @@ def serve_with_clocks(arguments: list[str]) -> None:
     from repobuild_serve.core.execution import Executor
     from repobuild_serve.http import infer
     from repobuild_serve.http.protocol import Connection
+    from repobuild_serve.scheduling.delivery import Delivery
     from repobuild_serve.scheduling.forming import BatchFormer
     from repobuild_serve.scheduling.scheduler import Scheduler
     from repobuild_serve.scheduling.timer import DeadlineTimer
@@ -97,7 +98,7 @@ def serve_with_clocks(arguments: list[str]) -> None:
     clocks.method(DeadlineTimer, "arm", "arm the timer")
     clocks.method(Executor, "execute", "gather inputs, check outputs")
     clocks.method(OnnxInstance, "run", "session.run")
-    clocks.method(Scheduler, "_finish", "hand out answers, count")
+    clocks.method(Delivery, "finish", "hand out answers, count")
     clocks.method(infer.InferService, "deliver", "hand out answers, count")
     clocks.method(infer.InferService, "_write", "write the response")
     clocks.method(Connection, "write_only", "send")
