@@ -43,7 +43,7 @@ lint: env
 
 bench: env
 	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,torch,dev,bench]'
-	for name in risk_model cnn footprint; do $(BIN)/python benchmarks/serving/$$name.py || exit 1; done
+	for name in risk_model cnn footprint stages; do $(BIN)/python benchmarks/serving/$$name.py || exit 1; done
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

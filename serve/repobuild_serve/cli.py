@@ -7,12 +7,11 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from repobuild_serve.logs import LogControl
+from repobuild_serve import __version__
 
 _BOOLEAN_OPTIONS = (
     "allow-metrics",
@@ -61,6 +60,7 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command(name="repobuild_serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="repobuild_serve")
 @click.argument("repository", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--model-repository",
@@ -262,9 +262,10 @@ def command(**given: Any) -> int:
     )
     logs.install()
     try:
+        from repobuild_serve.cli_values import options
         from repobuild_serve.server import serve
 
-        return serve(_options(given, logs))
+        return serve(options(given, logs))
     except StartError as exc:
         if debug:
             logging.getLogger(__name__).exception("the server did not start")
@@ -303,74 +304,3 @@ def _check_usage(given: dict[str, Any]) -> None:
         raise click.UsageError("--model-namespacing is not supported: a model name must be unique.")
     if set(given["model_config_name"]) & {"/", "\0"}:
         raise click.UsageError("--model-config-name must be a name, not a path.")
-
-
-def _options(given: dict[str, Any], logs: LogControl) -> Any:
-    from repobuild_serve.backends.options import read_backend_options
-    from repobuild_serve.http.limits import Limits
-    from repobuild_serve.lifecycle import Mode
-    from repobuild_serve.profile import PROFILES
-    from repobuild_serve.server import Options
-
-    bounds = {
-        "input_size": given.pop("http_max_input_size"),
-        "binary_size": given.pop("http_max_binary_size"),
-        "header_size": given.pop("http_max_header_size"),
-        "held_size": given.pop("http_max_held_size"),
-        "pipelined": given.pop("http_max_pipelined"),
-        "connections": given.pop("max_connections"),
-        "queued_requests": given.pop("max_queued_requests"),
-        "stream_held": given.pop("http_max_stream_held"),
-        "read_seconds": given.pop("http_read_timeout_secs"),
-        "write_seconds": given.pop("http_write_timeout_secs"),
-        "idle_seconds": given.pop("http_idle_timeout_secs"),
-    }
-    profile = PROFILES[given.pop("compat")]
-    repositories: list[Path] = [*given.pop("more_repositories")]
-    repository: Path | None = given.pop("repository")
-    if repository is not None:
-        repositories.insert(0, repository)
-    given.pop("model_namespacing")
-    return Options(
-        repository=repositories[0],
-        profile=profile,
-        front=_front(given, logs, legacy=profile.legacy),
-        more_repositories=tuple(repositories[1:]),
-        mode=Mode(given.pop("model_control_mode").lower()),
-        poll_seconds=given.pop("repository_poll_secs"),
-        startup_models=tuple(dict.fromkeys(given.pop("load_model"))),
-        config_name=given.pop("model_config_name"),
-        backend_options=read_backend_options(given.pop("backend_config")),
-        load_retries=given.pop("model_load_retry_count"),
-        limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
-        exit_timeout=given.pop("exit_timeout_secs"),
-        auto_complete=not given.pop("disable_auto_complete_config"),
-        load_threads=given.pop("model_load_thread_count"),
-        metrics_address=given.pop("metrics_address") or given["http_address"],
-        **given,
-    )
-
-
-def _front(given: dict[str, Any], logs: LogControl, *, legacy: bool) -> Any:
-    from repobuild_serve.errors import StartError
-    from repobuild_serve.http.access import Access, read_restrictions, read_token
-    from repobuild_serve.http.forwarding import HeaderForwarding
-    from repobuild_serve.http.front import FrontOptions
-    from repobuild_serve.http.tls import server_context
-
-    if given.pop("allow_client_shm"):
-        raise StartError(
-            "client-shm-unsupported",
-            "this server cannot take shared memory from clients",
-            hint="leave --allow-client-shm out; clients can send tensors as binary data",
-            exit_code=2,
-        )
-    token_file = given.pop("http_bearer_token_file")
-    access = Access(
-        read_restrictions(given.pop("http_restricted_api")),
-        read_token(token_file) if token_file is not None else b"",
-        given.pop("http_bearer_token_health"),
-    )
-    forwarding = HeaderForwarding(given.pop("http_header_forward_pattern"), legacy=legacy)
-    tls = server_context(given.pop("http_ssl_cert"), given.pop("http_ssl_key"))
-    return FrontOptions(access, forwarding, tls, logs)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import resource
 import signal
-import socket
-import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 
 from repobuild_serve import __version__
 from repobuild_serve.backends.options import configure_backends
@@ -22,19 +17,15 @@ from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import StartError
-from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu, visible_gpus
+from repobuild_serve.gpus import Gpu, visible_gpus
 from repobuild_serve.http.budget import Budget
-from repobuild_serve.http.exchange import Application
-from repobuild_serve.http.front import FrontOptions
 from repobuild_serve.http.generate import GenerateService
-from repobuild_serve.http.host import Host
 from repobuild_serve.http.infer import InferService
-from repobuild_serve.http.limits import Limits
-from repobuild_serve.http.protocol import Connection
 from repobuild_serve.http.routes import Routes
 from repobuild_serve.lifecycle import Control, ControlOptions, Mode, Models, Poller
 from repobuild_serve.metrics import MetricsRoutes
-from repobuild_serve.profile import CURRENT, Profile
+from repobuild_serve.options import Options
+from repobuild_serve.ports import Ports
 from repobuild_serve.repository import model_folders
 
 _LOG = logging.getLogger(__name__)
@@ -42,68 +33,6 @@ _DRAIN_STEP = 0.01
 _OTHER_FILES = 1024
 _COLLECTOR = (50_000, 20, 100)
 _STDIN = 0
-_TLS_GOODBYE_SECONDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line settles.
-
-    Attributes:
-        repository: The model repository.
-        more_repositories: Further ones.
-        http_address: Address of the HTTP port.
-        http_port: HTTP port; 0 takes a free one.
-        grpc_port: Accepted; nothing listens there in this release.
-        allow_metrics: Whether to open the metrics port.
-        metrics_address: Address of the metrics port.
-        metrics_port: Metrics port; 0 takes a free one.
-        server_id: Name in the server metadata.
-        exit_timeout: Seconds that requests in flight may take after a signal.
-        strict_readiness: Whether one failed model makes the server not ready.
-        exit_on_error: Whether one failed model ends the start.
-        auto_complete: Whether missing parts of a config are taken from the model.
-        mode: When models come and go.
-        poll_seconds: Time between two looks at the repository in poll mode.
-        startup_models: Models loaded at the start in explicit mode; ``*`` alone stands for all.
-        config_name: Config to prefer in the ``configs`` folder of models; empty for none.
-        load_threads: Versions loaded at a time.
-        load_retries: How often a load that failed is tried again at once.
-        port_file: Where to write the ports once they listen.
-        stop_with_stdin: Whether the end of standard input stops the server, as SIGTERM does.
-        limits: Bounds of the front end.
-        profile: Which release's answers are given where releases differ.
-        front: How the HTTP port is set up.
-        backend_options: Value by key, by backend name; the empty name holds those for every backend.
-        min_compute_capability: What a GPU must have to be used.
-    """
-
-    repository: Path
-    more_repositories: tuple[Path, ...] = ()
-    http_address: str = "127.0.0.1"
-    http_port: int = 8000
-    grpc_port: int = 8001
-    allow_metrics: bool = True
-    metrics_address: str = "127.0.0.1"
-    metrics_port: int = 8002
-    server_id: str = "triton"
-    exit_timeout: int = 30
-    strict_readiness: bool = True
-    exit_on_error: bool = True
-    auto_complete: bool = True
-    mode: Mode = Mode.NONE
-    poll_seconds: float = 15
-    startup_models: tuple[str, ...] = ()
-    config_name: str = ""
-    load_threads: int = 4
-    load_retries: int = 0
-    port_file: Path | None = None
-    stop_with_stdin: bool = False
-    limits: Limits = field(default_factory=Limits)
-    profile: Profile = CURRENT
-    front: FrontOptions = field(default_factory=FrontOptions)
-    backend_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
 
 class Server:
@@ -125,9 +54,7 @@ class Server:
             options.front,
             strict_readiness=options.strict_readiness,
         )
-        self._hosts: list[Host] = []
-        self._listeners: list[asyncio.Server] = []
-        self._announced: Path | None = None
+        self._ports = Ports(options.limits, self._budget)
         self._stop = asyncio.Event()
         self._models.watch(self._swapped)
 
@@ -172,7 +99,7 @@ class Server:
             gc.freeze()
             gc.set_threshold(*_COLLECTOR)
             await self._open_ports(services)
-            tasks = [loop.create_task(self._sweep())]
+            tasks = [loop.create_task(self._ports.sweep())]
             if options.mode is Mode.POLL:
                 poller = Poller(control, self._models, options.poll_seconds)
                 tasks.append(loop.create_task(poller.run()))
@@ -184,8 +111,7 @@ class Server:
             self._models.close()
             await self._ended(services)
             control.close()
-            if self._announced is not None:
-                self._announced.unlink(missing_ok=True)
+            self._ports.withdraw()
 
     async def _ended(self, services: Services) -> None:
         """Wait for instances that take time to end; those that were told to in order have had theirs."""
@@ -260,77 +186,25 @@ class Server:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
     async def _open_ports(self, services: Services) -> None:
-        options = self._options
-        http_port = await self._listen(
+        options, ports = self._options, self._ports
+        http_port = await ports.listen(
             self._routes, options.http_address, options.http_port, "HTTP", options.front.tls
         )
         metrics_port = None
         if options.allow_metrics:
             metrics = MetricsRoutes(self._models, options.limits, services.custom_metrics)
-            metrics_port = await self._listen(
+            metrics_port = await ports.listen(
                 metrics, options.metrics_address, options.metrics_port, "metrics"
             )
         _LOG.info("gRPC is not served by this release: nothing listens on port %d", options.grpc_port)
         if options.port_file is not None:
-            _write_port_file(options.port_file, http_port, metrics_port)
-            self._announced = options.port_file
+            ports.announce(options.port_file, http_port, metrics_port)
         _LOG.info("ready: repobuild_serve %s serves %s", __version__, options.repository)
-
-    async def _listen(
-        self,
-        application: Application,
-        address: str,
-        port: int,
-        what: str,
-        tls: ssl.SSLContext | None = None,
-    ) -> int:
-        loop, limits = asyncio.get_running_loop(), self._options.limits
-        host = Host(application, limits, self._budget)
-        option = f"--{what.lower()}-port"
-        try:
-            listener = await loop.create_server(
-                lambda: Connection(host),
-                address,
-                port,
-                family=_family(address),
-                backlog=1024,
-                ssl=tls,
-                ssl_handshake_timeout=limits.read_seconds if tls else None,
-                ssl_shutdown_timeout=_TLS_GOODBYE_SECONDS if tls else None,
-            )
-        except PermissionError as exc:
-            raise StartError(
-                "port-not-permitted",
-                f"the {what} port {port} may not be opened by this user",
-                evidence=(str(exc),),
-                hint=f"choose a port from 1024 on with {option}",
-                exit_code=7,
-            ) from exc
-        except OSError as exc:
-            raise StartError(
-                "port-unavailable",
-                f"the {what} port {port} on {address} cannot be opened",
-                evidence=(str(exc),),
-                hint=f"stop what listens there, or choose another port with {option} (0 takes a free one)",
-                exit_code=7,
-            ) from exc
-        self._hosts.append(host)
-        self._listeners.append(listener)
-        bound = int(listener.sockets[0].getsockname()[1])
-        _LOG.info("%s listens on %s:%d%s", what, address, bound, " with TLS" if tls else "")
-        return bound
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(1)
-            for host in self._hosts:
-                host.sweep()
 
     def _swapped(self, gone: Sequence[ModelVersion]) -> None:
         """Drop what was remembered of versions that serve no longer, and of headers that led to them."""
         self._infer.forget(gone)
-        for host in self._hosts:
-            host.forget()
+        self._ports.forget()
 
     async def _drain(self, control: Control) -> int:
         """Stop accepting, let what is in flight finish, unload, and say whether it was done in time."""
@@ -338,12 +212,9 @@ class Server:
         _LOG.info("stopping: requests in flight are finished, new ones refused")
         self._routes.exiting()
         control.refuse()
-        for listener in self._listeners:
-            listener.close()
-        for host in self._hosts:
-            host.stop()
+        self._ports.stop()
         until = loop.time() + self._options.exit_timeout
-        while self._models.busy() or any(host.connections for host in self._hosts):
+        while self._models.busy() or self._ports.busy():
             if loop.time() >= until:
                 return _expired()
             await asyncio.sleep(_DRAIN_STEP)
@@ -382,24 +253,3 @@ def serve(options: Options) -> int:
 
 async def _run(options: Options) -> int:
     return await Server(options).run()
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
-def _write_port_file(path: Path, http_port: int, metrics_port: int | None) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(
-            json.dumps({"http": http_port, "metrics": metrics_port, "pid": os.getpid()}), encoding="utf-8"
-        )
-        temporary.replace(path)
-    except OSError as exc:
-        raise StartError(
-            "port-file-unwritable",
-            f"the port file cannot be written: {path}",
-            evidence=(str(exc),),
-            hint="name a file in a folder that exists and may be written",
-            exit_code=7,
-        ) from exc

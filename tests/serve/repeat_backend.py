@@ -97,6 +97,9 @@ class Worker:
     def gone(self) -> bool:
         return not self._thread.is_alive()
 
+    def check(self) -> None:
+        return None
+
     def _serve(self, loop: Any, supervisor: Any, sink: Any) -> None:
         while (batch := self._jobs.get()) is not None:
             start = time.monotonic_ns()

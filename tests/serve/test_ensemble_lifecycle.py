@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.readiness import READY
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import LoadError, RequestError
@@ -40,6 +41,9 @@ class FakeRunner:
 
     def ready(self):
         return True
+
+    def readiness(self):
+        return READY
 
     def close(self):
         self.log.append(f"close {self.name}")
@@ -332,7 +336,7 @@ def test_an_ensemble_goes_and_comes_with_its_member(world):
         await control.unload("z")
         await models.gone()
         assert serving(models) == []
-        assert models.all_ready()
+        assert models.readiness() == READY
         await control.load("z", {})
         assert serving(models) == ["e", "z"]
 

@@ -19,6 +19,7 @@ from repobuild_serve.config.settings import EnsembleStep, settings_from
 from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.readiness import READY
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics, Timing
@@ -101,6 +102,9 @@ class Streaming:
 
     def ready(self):
         return True
+
+    def readiness(self):
+        return READY
 
     def close(self):
         pass

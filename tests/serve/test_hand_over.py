@@ -86,6 +86,9 @@ class Busy:
     def gone(self):
         return self.stopped
 
+    def check(self):
+        return None
+
 
 def policy(size=4, **queue):
     return BatchingPolicy(
@@ -269,3 +272,24 @@ def test_a_stopped_thread_takes_nothing_more():
     assert instance.closed.wait(10)
     assert asked == [1]
     assert len(loop.due) == 2
+
+
+def test_a_batch_that_an_instance_fails_to_take_is_answered_and_the_next_one_runs(setting, caplog):
+    one = setting(DirectFormer())
+    (worker,) = one.workers
+    take = worker.submit
+
+    def refuse(batch):
+        worker.submit = take
+        raise ValueError("cannot be put into a message")
+
+    worker.submit = refuse
+    one.ask(2)
+    (answer,) = one.sink.answers
+    assert list(answer.numbers) == [1]
+    assert "ValueError: cannot be put into a message" in answer.error.text
+    assert "did not take a batch" in caplog.text
+    assert list(map(numbers, worker.batches)) == [[2]]
+    one.done(worker, *worker.end())
+    assert not one.scheduler.busy()
+    assert one.statistics.failures["BACKEND"] == 1

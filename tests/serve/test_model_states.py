@@ -11,6 +11,7 @@ import weakref
 import pytest
 
 from repobuild_serve.core.internal import InternalCalls
+from repobuild_serve.core.readiness import DOWN, READY
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
 from repobuild_serve.errors import RequestError
@@ -39,8 +40,8 @@ class FakeVersion:
     def __init__(self, *, lost=False):
         self.lost = lost
 
-    def ready(self):
-        return not self.lost
+    def readiness(self):
+        return DOWN if self.lost else READY
 
 
 def models_with(record):

@@ -192,7 +192,7 @@ def test_what_a_load_that_fails_is_told(repository, load, more, reason):
     repository.config("m", HEAD + IO + more)
     models, problems = load()
     assert reason in problems[0]
-    assert not models.all_ready()
+    assert not models.readiness().up
 
 
 def test_an_unknown_backend(repository, load):
@@ -314,7 +314,7 @@ def test_one_version_that_fails_keeps_the_others_from_serving(repository, load):
     assert problems[0].startswith("m, version 2: ")
     records = models.tracked["m"].records
     assert [records[number].version for number in (1, 2)] == [None, None]
-    assert not models.all_ready()
+    assert not models.readiness().up
 
 
 def test_a_model_without_config_is_completed(repository, load):

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from repobuild_serve import __version__
 from repobuild_serve.errors import StartError
 from repobuild_serve.gpus import Gpu
 from repobuild_serve.repository import read_model
@@ -302,7 +303,8 @@ def test_the_server_imports_neither_the_client_nor_grpc_nor_the_builder(reposito
     script.write_text(
         "import asyncio, sys, threading, os, signal, pathlib\n"
         "from repobuild_serve import server\n"
-        "options = server.Options(pathlib.Path(sys.argv[1]), http_port=0, metrics_port=0)\n"
+        "from repobuild_serve.options import Options\n"
+        "options = Options(pathlib.Path(sys.argv[1]), http_port=0, metrics_port=0)\n"
         "threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
         "status = server.serve(options)\n"
         "banned = {'tritonclient', 'grpc', 'repobuild', 'torch', 'sklearn', 'onnx', 'pydantic', 'gevent'}\n"
@@ -312,6 +314,27 @@ def test_the_server_imports_neither_the_client_nor_grpc_nor_the_builder(reposito
         [sys.executable, str(script), str(repository.path)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "0 []\n"
+
+
+@pytest.mark.parametrize("package", ["httptools", "orjson", "google.protobuf"])
+def test_a_missing_package_is_named_with_what_to_do(repository, package):
+    repository.identity("m")
+    script = (
+        f"import sys; sys.modules[{package!r}] = None; from repobuild_serve.cli import main; "
+        f"sys.exit(main([{str(repository.path)!r}, '--http-port', '0', '--no-allow-metrics']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    assert package.split(".")[-1] in done.stderr
+    assert "hint: pip install '" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_told():
+    done = subprocess.run(
+        [sys.executable, "-m", "repobuild_serve", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"repobuild_serve, version {__version__}\n"
 
 
 def test_every_module_imports_without_the_heavy_packages():

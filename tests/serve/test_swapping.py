@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from repobuild_serve.core.execution import Outcome
+from repobuild_serve.core.readiness import READY, Readiness
 from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import RequestError
@@ -142,6 +144,7 @@ class FakeWorker:
     """Runs nothing by itself; the test says when a batch is done."""
 
     inline = helps_itself = False
+    asks = None
 
     def __init__(self, name):
         self.name, self.batches, self.stopped = name, [], False
@@ -161,6 +164,9 @@ class FakeWorker:
 
     def gone(self):
         return self.stopped
+
+    def check(self):
+        return self.asks
 
 
 class FakeLoop:
@@ -234,6 +240,32 @@ def test_a_worker_that_left_gets_nothing_though_its_last_batch_is_told_late():
     assert (len(leaving.batches), len(staying.batches)) == (1, 1)
     scheduler.lost(leaving, RequestError("x"))
     assert scheduler.ready()
+    scheduler.close()
+
+
+def test_instances_that_have_a_say_in_readiness_follow_changes():
+    async def yes():
+        return True
+
+    async def no():
+        return False
+
+    one, two = FakeWorker("one"), FakeWorker("two")
+    scheduler = Scheduler(DirectFormer(), [one], Statistics())
+    scheduler.start(FakeLoop(), Outcomes())
+    assert scheduler.readiness() == READY
+    one.asks, two.asks = yes, no
+    assert scheduler.readiness() == Readiness(True, (yes,))
+    assert asyncio.run(scheduler.readiness().ask())
+    scheduler.resize([two], [])
+    assert scheduler.readiness() == Readiness(True, (yes, no))
+    assert not asyncio.run(scheduler.readiness().ask())
+    scheduler.lost(two, RequestError("x"))
+    assert scheduler.ready()
+    assert scheduler.readiness() == Readiness(False, (yes,))
+    assert not asyncio.run(scheduler.readiness().ask())
+    scheduler.resize([], [two])
+    assert scheduler.readiness() == Readiness(True, (yes,))
     scheduler.close()
 
 

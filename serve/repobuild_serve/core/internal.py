@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Answer, Response, Ticket, responses_of
-from repobuild_serve.errors import RequestError
+from repobuild_serve.errors import Code, RequestError
 
 if TYPE_CHECKING:
     from repobuild_serve.core.model import ModelVersion
@@ -49,7 +49,13 @@ class InternalCalls:
         try:
             version.submit(ticket)
         except RequestError as exc:
-            self._loop.call_soon(self.respond, Response(ticket.number, error=exc))
+            self._refuse(ticket, exc)
+        except Exception:  # noqa: BLE001 - whoever asked waits for an answer, whatever went wrong
+            _LOG.exception("model %s: an internal request could not be taken", version.settings.name)
+            self._refuse(ticket, RequestError("internal error, see the server's log", Code.INTERNAL))
+
+    def _refuse(self, ticket: Ticket, error: RequestError) -> None:
+        self._loop.call_soon(self.respond, Response(ticket.number, error=error))
 
     def when_ran(self, number: int, tell: Callable[[Timing], None]) -> None:
         """Tell what an execution took that goes on after the last response to its request.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from repobuild_serve.config.settings import ModelSettings
+from repobuild_serve.core.readiness import Readiness
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Sink, Ticket
 from repobuild_serve.wire.plan import InferPlan
@@ -23,7 +24,7 @@ class Runner(Protocol):
         ...
 
     def submit(self, ticket: Ticket) -> None:
-        """Take a request; nothing reaches the sink before this call returned.
+        """Take a request; nothing reaches the sink before this call returned, or if it raised anything.
 
         Raises:
             RequestError: The request is refused.
@@ -40,6 +41,10 @@ class Runner(Protocol):
 
     def ready(self) -> bool:
         """Whether requests can be run now."""
+        ...
+
+    def readiness(self) -> Readiness:
+        """Whether all is as it should be, which is more than that requests can be run."""
         ...
 
     def close(self) -> None:
@@ -124,6 +129,10 @@ class ModelVersion:
     def ready(self) -> bool:
         """Whether requests can be run now."""
         return self._runner.ready()
+
+    def readiness(self) -> Readiness:
+        """Whether all is as it should be, which is more than that requests can be run."""
+        return self._runner.readiness()
 
     def close(self) -> None:
         """Stop. Does not wait for what runs."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from repobuild_serve.config.settings import ModelSettings
+from repobuild_serve.core.readiness import DOWN, READY, Readiness
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Response, Sink, Tensor, Ticket
@@ -84,6 +85,10 @@ class EnsembleRunner:
             if not member.ready():
                 return False
         return True
+
+    def readiness(self) -> Readiness:
+        """See ``Runner.readiness``: as in Triton, the members' instances are not asked."""
+        return READY if self.ready() else DOWN
 
     def close(self) -> None:
         """See ``Runner.close``: what runs is finished by the members, or refused by them."""

@@ -114,7 +114,8 @@ class GenerateService:
         self._waiting[number] = _Call(exchange, plan, asked.request_id, len(body), streaming)
         try:
             version.submit(ticket)
-        except RequestError:
+        except BaseException:
+            # Nothing comes of it any more, whatever it was.
             del self._waiting[number]
             self._budget.give(len(body))
             raise

@@ -164,14 +164,17 @@ class InferService:
             waiting[number] = exchange
             try:
                 endpoint.submit(ticket)
-            except RequestError as exc:
+            except BaseException as exc:
+                # Nothing comes of it any more, whatever it was.
                 del waiting[number]
                 budget.give(size)
-                return refusal(exc, asked.request_id)
+                if isinstance(exc, RequestError):
+                    return refusal(exc, asked.request_id)
+                raise
         except RequestError as exc:
             return refusal(exc, reading.request_id if reading else "")
-        except Exception:  # noqa: BLE001 - a bug in reading must cost one request, not the connection's others
-            _LOG.exception("model %s: a request could not be read", endpoint.plan.name)
+        except Exception:  # noqa: BLE001 - a bug must cost one request, not the connection's others
+            _LOG.exception("model %s: a request could not be taken", endpoint.plan.name)
             return error_reply(500, "internal error, see the server's log")
         return None
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from repobuild_serve.config.printing import config_document
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.readiness import READY, Readiness
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.http.exchange import Exchange
 from repobuild_serve.http.parser import Request
 from repobuild_serve.http.replies import PLAIN, document_reply, error_reply, reply
-from repobuild_serve.http.routing import MODEL, Api, Route, get, named_model
+from repobuild_serve.http.routing import MODEL, Answer, Api, Route, get, named_model
 from repobuild_serve.lifecycle import Models
 from repobuild_serve.lifecycle.directory import parse_version
 from repobuild_serve.profile import Profile
@@ -60,11 +61,12 @@ class MetadataRoutes:
             get(MODEL + rb"/stats", Api.STATISTICS, self._statistics),
         )
 
-    def _ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
+    def _ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> Answer:
         if self.exiting:
             return error_reply(503, "Server exiting", PLAIN)
-        ready = not self._strict or self._models.all_ready(ask_instances=not self._profile.legacy)
-        return reply(200 if ready else 400)
+        if not self._strict:
+            return reply(200)
+        return _when_known(self._models.readiness(instances=not self._profile.legacy), reply(400))
 
     def _server_metadata(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         return document_reply(
@@ -96,16 +98,15 @@ class MetadataRoutes:
             }
         )
 
-    def _model_ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
+    def _model_ready(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> Answer:
         try:
             version = named_model(self._models, match)
         except RequestError as exc:
             if self._profile.legacy and exc.code in {Code.NOT_FOUND, Code.UNAVAILABLE}:
                 return error_reply(400, "Model version not ready", PLAIN)
             raise
-        if not self._profile.legacy and not version.ready():
-            return error_reply(400, "Model version not ready", PLAIN)
-        return reply(200)
+        readiness = READY if self._profile.legacy else version.readiness()
+        return _when_known(readiness, error_reply(400, "Model version not ready", PLAIN))
 
     def _config(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         return document_reply(config_document(named_model(self._models, match).settings.message))
@@ -125,6 +126,17 @@ class MetadataRoutes:
 
     def _all_statistics(self, request: Request, match: re.Match[bytes], exchange: Exchange) -> bytes:
         return _statistics_reply(list(self._models.ready_versions()))
+
+
+def _when_known(readiness: Readiness, refusal: bytes) -> Answer:
+    """200 or ``refusal``: at once, unless models must be asked."""
+    if readiness.settled:
+        return reply(200) if readiness.up else refusal
+
+    async def answer() -> bytes:
+        return reply(200) if await readiness.ask() else refusal
+
+    return answer()
 
 
 def _statistics_reply(versions: list[ModelVersion]) -> bytes:

@@ -17,9 +17,11 @@ from repobuild_serve.http.parser import Request
 MODEL = rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[0-9]+))?"
 """Start of the paths that name a model; the version is optional."""
 
-Handler = Callable[[Request, "re.Match[bytes]", Exchange], "bytes | Coroutine[Any, Any, bytes] | None"]
-"""Answers a request: with the answer, with what to wait for it with, or with None if the exchange is
-completed by other means. May raise ``RequestError``."""
+Answer = bytes | Coroutine[Any, Any, bytes]
+"""An answer, or what to wait for it with."""
+
+Handler = Callable[[Request, "re.Match[bytes]", Exchange], "Answer | None"]
+"""Answers a request; None if the exchange is completed by other means. May raise ``RequestError``."""
 
 
 class Api(enum.StrEnum):

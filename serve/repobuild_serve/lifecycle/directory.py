@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Protocol
 
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.readiness import DOWN, READY, Check, Readiness
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.lifecycle.states import UNLOADED, Record, State, TrackedModel
 
@@ -73,23 +74,27 @@ class Models:
         for _, model in sorted(self.tracked.items()):
             yield from model.ready().values()
 
-    def all_ready(self, *, ask_instances: bool = True) -> bool:
+    def readiness(self, *, instances: bool = True) -> Readiness:
         """Whether the server is ready in the strict sense.
 
         Args:
-            ask_instances: Whether versions whose instances are lost count as not ready (V2 of the Triton
-                contract).
+            instances: Whether READY versions whose instances are not ready make the server not ready, too (V2
+                of the Triton contract).
         """
+        checks: list[Check] = []
         for model in self.tracked.values():
             if not model.records:
-                return False
+                return DOWN
             for record in model.records.values():
                 if record.state is not State.READY:
                     if record.reason != UNLOADED:
-                        return False
-                elif ask_instances and (record.version is None or not record.version.ready()):
-                    return False
-        return True
+                        return DOWN
+                elif instances:
+                    readiness = record.version.readiness() if record.version is not None else DOWN
+                    if not readiness.up:
+                        return DOWN
+                    checks += readiness.checks
+        return Readiness(True, tuple(checks)) if checks else READY
 
     async def index(self, *, ready_only: bool) -> list[dict[str, str]]:
         """The repository index: what is in the repositories, with the states of what is tracked of it."""

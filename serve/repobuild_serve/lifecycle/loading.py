@@ -29,9 +29,10 @@ from repobuild_serve.lifecycle.instances import Change, signatures
 from repobuild_serve.lifecycle.overrides import Overrides, Scratch
 from repobuild_serve.repository import ModelFolder, find_model, model_file, read_model, version_path
 from repobuild_serve.scheduling.direct import DirectFormer
+from repobuild_serve.scheduling.former import Former
 from repobuild_serve.scheduling.forming import BatchFormer
 from repobuild_serve.scheduling.holding import requests_to_hold
-from repobuild_serve.scheduling.scheduler import Former, Scheduler
+from repobuild_serve.scheduling.scheduler import Scheduler
 from repobuild_serve.scheduling.workers import Worker
 from repobuild_serve.warmup import warm_up
 from repobuild_serve.wire.classification import read_labels

@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from typing import Any, Callable, Dict, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from repobuild_serve.python_child.channel import Channel, Frame
 from repobuild_serve.python_child.failures import TritonModelException
@@ -23,13 +23,15 @@ class Host:
         side: The side socket.
 
     Attributes:
+        model_folder: Folder of the model.
+        check_ready: Asks the model whether it is ready; None as long as it is not initialized.
         forked: Whether this is a process that the model forked, which must not talk in the model's name.
     """
 
     def __init__(self, main: Channel, side: Channel) -> None:
         self.main = main
         self.model_folder = ""
-        self.check_ready: Callable[[], Dict[str, Any]] = lambda: {"ready": True}
+        self.check_ready: Optional[Callable[[], Dict[str, Any]]] = None
         self._side = side
         self._lock = threading.Lock()
         self._number = 0
@@ -101,7 +103,8 @@ class Host:
             replies.put(frame)
         elif head["op"] == "check":
             # On a thread of its own, for the model may ask the server something before it answers.
-            threading.Thread(target=self._check, args=(head["n"],), name="is_ready", daemon=True).start()
+            threading.Thread(target=self._check, name="is_ready", daemon=True).start()
 
-    def _check(self, number: int) -> None:
-        self.send({"op": "checked", "n": number, **self.check_ready()})
+    def _check(self) -> None:
+        assert self.check_ready is not None
+        self.send({"op": "checked", **self.check_ready()})

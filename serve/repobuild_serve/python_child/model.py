@@ -89,12 +89,16 @@ class Model:
     Args:
         instance: The object of the model's class.
         path: The model file, as it is named in errors.
+
+    Attributes:
+        has_check: Whether it has an ``is_ready``, once initialized.
     """
 
     def __init__(self, instance: Any, path: str) -> None:
         self._instance = instance
         self._path = path
         self._loop = EventLoop()
+        self.has_check = hasattr(instance, "is_ready")
 
     def execute(self, requests: List[Any], *, decoupled: bool) -> Any:
         """Run ``execute``; what it returns, or its future where a decoupled model's is a coroutine.
@@ -113,10 +117,8 @@ class Model:
         return future if decoupled else future.result()
 
     def check_ready(self) -> Dict[str, Any]:
-        """Run ``is_ready``, if there is one."""
+        """Run ``is_ready``."""
         try:
-            if not hasattr(self._instance, "is_ready"):
-                return {"ready": True}
             result = self._instance.is_ready()
             if inspect.iscoroutine(result):
                 result = self._loop.submit(result).result()

@@ -50,7 +50,7 @@ def serve(main_descriptor: int, side_descriptor: int) -> None:
                 host.send({"op": "failed", "text": told(exc)})
                 break
             executor = _executor(host, model, head)
-            host.send({"op": "ready"})
+            host.send({"op": "ready", "check": model.has_check})
         elif head["op"] == "complete":
             host.send(_completed(host, head))
             break

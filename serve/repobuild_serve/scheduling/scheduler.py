@@ -3,75 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from repobuild_serve.core.execution import Outcome
-from repobuild_serve.core.statistics import Statistics
-from repobuild_serve.core.ticket import Answer, Sink, Ticket
+from repobuild_serve.core.readiness import Readiness
+from repobuild_serve.core.statistics import Statistics, Timing
+from repobuild_serve.core.ticket import Sink, Ticket
 from repobuild_serve.errors import Code, RequestError, queue_full
+from repobuild_serve.scheduling.delivery import Delivery
+from repobuild_serve.scheduling.former import Former
 from repobuild_serve.scheduling.forming import Batch
 from repobuild_serve.scheduling.short_runs import ShortRuns
 from repobuild_serve.scheduling.timer import DeadlineTimer
 from repobuild_serve.scheduling.workers import Worker
 
-
-class Former(Protocol):
-    """The queue of a model and the rule by which batches are formed from it.
-
-    Attributes:
-        bounded: Whether the queue can be full.
-    """
-
-    bounded: bool
-
-    def __len__(self) -> int:
-        """Requests that wait to be put into a batch."""
-        ...
-
-    def pending(self) -> int:
-        """Requests that no instance has picked up."""
-        ...
-
-    def full(self, ticket: Ticket) -> bool:
-        """Whether no further request like this one may be queued."""
-        ...
-
-    def enqueue(self, ticket: Ticket) -> bool:
-        """Append a request; whether ``form`` must be called."""
-        ...
-
-    def expire(self, now: int) -> list[Ticket]:
-        """Take out requests whose time in the queue is over; those to reject."""
-        ...
-
-    def form(self, now: int, idle: int, ahead: int = 0) -> int | None:
-        """Form the batches that are due; when to call again at the latest.
-
-        Args:
-            now: Current time.
-            idle: Instances without work.
-            ahead: Batches that were taken for instances before they are idle.
-        """
-        ...
-
-    def take(self, now: int) -> Batch | None:
-        """The next batch for an idle instance."""
-        ...
-
-    def take_ahead(self) -> Batch | None:
-        """The next batch, if nothing can change it any more."""
-        ...
-
-    def drain(self) -> list[Ticket]:
-        """Take out everything."""
-        ...
-
-    def resize(self, instances: int) -> None:
-        """Learn that there is another number of instances now."""
-        ...
+_LOG = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -104,7 +53,6 @@ class Scheduler:
         self._leaving: list[Worker] = []
         self._lost: dict[Worker, RequestError] = {}
         self._statistics = statistics
-        self._batched = batched
         self._short = ShortRuns(fixed_size=fixed_size)
         self._inline = all(worker.inline for worker in workers)
         self._helping = all(worker.helps_itself for worker in workers)
@@ -113,8 +61,7 @@ class Scheduler:
         self._closed = False
         self._running = 0
         self._timer: DeadlineTimer | None = None
-        self._order: deque[Batch] | None = deque() if preserve_ordering else None
-        self._finished: dict[int, tuple[Batch, Outcome]] = {}
+        self._delivery = Delivery(statistics, batched=batched, preserve_ordering=preserve_ordering)
 
     def start(self, loop: asyncio.AbstractEventLoop, sink: Sink) -> None:
         """Start the instances.
@@ -125,6 +72,7 @@ class Scheduler:
         """
         self._loop = loop
         self._sink = sink
+        self._delivery.start(sink)
         self._timer = DeadlineTimer(loop, self._pump)
         for worker in self._workers:
             worker.start(loop, self, sink)
@@ -162,8 +110,13 @@ class Scheduler:
         return any(worker.busy() for worker in (*self._workers, *self._leaving))
 
     def ready(self) -> bool:
-        """Whether any instance can run requests."""
+        """See ``Runner.ready``: whether any instance is up."""
         return len(self._lost) < len(self._workers)
+
+    def readiness(self) -> Readiness:
+        """See ``Runner.readiness``."""
+        checks = [worker.check() for worker in self._workers if worker not in self._lost]
+        return Readiness(not self._lost, tuple(check for check in checks if check is not None))
 
     def close(self) -> None:
         """Stop the instances and answer whatever still waits with an error."""
@@ -172,7 +125,7 @@ class Scheduler:
             self._timer.close()
             # The timer calls this object: without the cycle, the last reference frees both.
             self._timer = None
-        self._answer(self._drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
+        self._delivery.refuse(self._drain(), RequestError("Server is stopping", Code.UNAVAILABLE))
         for worker in self._workers:
             worker.stop()
 
@@ -231,7 +184,7 @@ class Scheduler:
         self._short.ran_elsewhere(batch, outcome.timing)
         if not self._closed:
             self._pump()
-        self._finish(batch, outcome)
+        self._delivery.finish(batch, outcome)
 
     def lost(self, worker: Worker, error: RequestError) -> None:
         """See ``Supervisor.lost``."""
@@ -243,7 +196,7 @@ class Scheduler:
         if not self.ready():
             left = self._drain()
             self._statistics.refused(len(left))
-            self._answer(left, error)
+            self._delivery.refuse(left, error)
 
     def found(self, worker: Worker) -> None:
         """See ``Supervisor.found``."""
@@ -276,11 +229,10 @@ class Scheduler:
                 outcome = worker.run_here(batch.tickets, batch.rows)
                 idle.append(worker)
                 self._short.ran_here(outcome.timing)
-                self._finish(batch, outcome)
+                self._delivery.finish(batch, outcome)
                 now = time.monotonic_ns()
             else:
-                self._running += 1
-                worker.submit(batch)
+                self._hand_over(worker, batch)
             wake = former.form(now, len(idle), len(self._ahead))
         if self._helping and not idle and len(self._ahead) < len(self._workers):
             self._give_ahead()
@@ -288,21 +240,39 @@ class Scheduler:
             self._timer.arm(wake)
         if expired:
             self._statistics.rejected(len(expired), sum(now - ticket.arrived for ticket in expired))
-            self._answer(expired, RequestError("Request timeout expired", Code.UNAVAILABLE, plain=True))
+            self._delivery.refuse(
+                expired, RequestError("Request timeout expired", Code.UNAVAILABLE, plain=True)
+            )
 
     def _take(self, now: int) -> Batch | None:
         """The next batch for an idle instance."""
         batch = self.next_batch()
         if batch is None:
             batch = self._former.take(now)
-            if batch is not None and self._order is not None:
-                self._order.append(batch)
+            if batch is not None:
+                self._delivery.expect(batch)
         return batch
+
+    def _hand_over(self, worker: Worker, batch: Batch) -> None:
+        self._running += 1
+        try:
+            worker.submit(batch)
+        except Exception as exc:  # noqa: BLE001 - a bug in a worker must cost one batch, not the instance
+            _LOG.exception("instance %s did not take a batch of %d rows", worker.name, batch.rows)
+            self._running -= 1
+            self._idle.append(worker)
+            now = time.monotonic_ns()
+            error = RequestError(
+                f"Failed to process the request(s) for model '{worker.name}', message: "
+                f"{type(exc).__name__}: {exc}",
+                Code.INTERNAL,
+                plain=True,
+            )
+            self._delivery.finish(batch, Outcome(Timing(now, now, now, now), error=error))
 
     def _give_ahead(self) -> None:
         while len(self._ahead) < len(self._workers) and (batch := self._former.take_ahead()) is not None:
-            if self._order is not None:
-                self._order.append(batch)
+            self._delivery.expect(batch)
             self._ahead.append(batch)
 
     def _drain(self) -> list[Ticket]:
@@ -310,46 +280,5 @@ class Scheduler:
         left: list[Ticket] = []
         while (batch := self.next_batch()) is not None:
             left += batch.tickets
-            if self._order is not None:
-                self._order.remove(batch)
+            self._delivery.forget(batch)
         return left + self._former.drain()
-
-    def _answer(self, tickets: Sequence[Ticket], error: RequestError) -> None:
-        if tickets:
-            self._sink.deliver(Answer([t.number for t in tickets], [t.rows for t in tickets], error=error))
-
-    def _finish(self, batch: Batch, outcome: Outcome) -> None:
-        """Deliver an outcome, in order if the model asks for that."""
-        if self._order is None:
-            self._deliver(batch, outcome)
-            return
-        self._finished[id(batch)] = (batch, outcome)
-        while self._order and id(self._order[0]) in self._finished:
-            self._deliver(*self._finished.pop(id(self._order.popleft())))
-
-    def _deliver(self, batch: Batch, outcome: Outcome) -> None:
-        tickets, timing = batch.tickets, outcome.timing
-        waited = len(tickets) * timing.start
-        for ticket in tickets:
-            waited -= ticket.arrived
-            ticket.timing = timing
-        if outcome.responses is not None:
-            for response in outcome.responses:
-                self._sink.respond(response)
-            for ticket in tickets:
-                self._sink.ran(ticket.number, timing)
-        else:
-            self._sink.deliver(
-                Answer(
-                    [ticket.number for ticket in tickets],
-                    [ticket.rows for ticket in tickets],
-                    outcome.outputs,
-                    outcome.error,
-                    self._batched,
-                )
-            )
-        # After the sink: the success time of a request ends when its answer has been sent.
-        if outcome.error is None:
-            self._statistics.executed(batch.rows, len(tickets), waited, timing)
-        else:
-            self._statistics.failed_execution(batch.rows, len(tickets), waited, timing)

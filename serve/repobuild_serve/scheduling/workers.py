@@ -10,6 +10,7 @@ from typing import Protocol
 
 from repobuild_serve.backends.interface import Instance
 from repobuild_serve.core.execution import Executor, Outcome
+from repobuild_serve.core.readiness import Check
 from repobuild_serve.core.ticket import Sink, Ticket
 from repobuild_serve.errors import RequestError
 from repobuild_serve.scheduling.forming import Batch
@@ -78,11 +79,18 @@ class Worker(Protocol):
         ...
 
     def stop(self) -> None:
-        """End after the batch at hand, and release the instance. Does not wait; may be called twice."""
+        """End after the batch at hand and the responses still owed, and release the instance.
+
+        Does not wait; may be called twice.
+        """
         ...
 
     def gone(self) -> bool:
         """Whether the instance has been released, some time after ``stop``."""
+        ...
+
+    def check(self) -> Check | None:
+        """What asks whether it is ready, for an instance that can be up and not ready."""
         ...
 
 
@@ -135,6 +143,10 @@ class ThreadWorker:
     def gone(self) -> bool:
         """See ``Worker.gone``."""
         return self._thread is None or not self._thread.is_alive()
+
+    def check(self) -> Check | None:
+        """See ``Worker.check``."""
+        return None
 
     def _serve(self, loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
         batch = self._jobs.get()

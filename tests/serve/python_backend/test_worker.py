@@ -10,7 +10,8 @@ import signal
 import pytest
 
 from repobuild_serve.backends.model_backend import Opening
-from repobuild_serve.backends.python import worker as worker_module
+from repobuild_serve.backends.python import asking as asking_module
+from repobuild_serve.backends.python import process as process_module
 from repobuild_serve.backends.python.backend import PythonBackend
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.settings import settings_from
@@ -130,6 +131,9 @@ async def running(folder, *, profile="current", options=None):
         worker.stop()
         worker.stop()
         await asyncio.sleep(0)
+        if worker.busy() and worker.process.child is not None:
+            # A model that keeps a response sender would never come to its end.
+            worker.process.child.kill()
         if services.endings:
             await asyncio.wait(services.endings)
 
@@ -178,6 +182,63 @@ def test_requests_stay_in_flight_until_the_last_response(decoupled):
     asyncio.run(run())
 
 
+def test_an_instance_that_is_to_go_sends_the_responses_it_owes_first(models):
+    folder = models.add(
+        "many",
+        """
+        import threading, time
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    threading.Thread(target=self.answer, args=(request.get_response_sender(),)).start()
+
+            def answer(self, sender):
+                while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+                    time.sleep(0.01)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([[7]], np.int32))]))
+                sender.send(flags=1)
+        """,
+        extra="model_transaction_policy { decoupled: true }\n",
+    )
+
+    async def run():
+        async with running(folder) as (worker, seen, loop):
+            child = worker.process.child
+            worker.start(loop, seen, seen)
+            ask(worker, ticket(1, 0))
+            await seen.until(lambda: seen.outcomes)
+            worker.stop()
+            await asyncio.sleep(0.1)
+            assert not worker.gone()
+            (folder / "go").touch()
+            await seen.until(lambda: not worker.busy())
+            assert seen.numbers() == [(7, False), (None, True)]
+            await child.ended
+            assert worker.gone()
+            assert seen.states == []
+
+    asyncio.run(run())
+
+
+def test_an_instance_that_owes_responses_goes_with_its_process(decoupled):
+    async def run():
+        async with running(decoupled) as (worker, seen, loop):
+            worker.start(loop, seen, seen)
+            ask(worker, ticket(1, 0, "keep"))
+            await seen.until(lambda: seen.outcomes)
+            worker.stop()
+            await asyncio.sleep(0)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
+            await seen.until(lambda: seen.responses)
+            assert seen.numbers() == [("Stub process 'many_0_0' is not healthy.", True)]
+            await asyncio.sleep(0)
+            assert worker.gone()
+            assert not worker.process.restarting
+
+    asyncio.run(run())
+
+
 def test_errors_of_decoupled_models(decoupled):
     async def run():
         async with running(decoupled) as (worker, seen, loop):
@@ -213,14 +274,14 @@ def test_a_crash_answers_what_is_in_flight_and_the_process_comes_back(decoupled)
             worker.start(loop, seen, seen)
             ask(worker, ticket(1, 0, "keep"))
             await seen.until(lambda: seen.outcomes)
-            pid = worker._child.pid
+            pid = worker.process.child.pid
             os.kill(pid, signal.SIGKILL)
             await seen.until(lambda: "found" in seen.states)
             text = "Stub process 'many_0_0' is not healthy."
             assert seen.states == [text, "found"]
             assert seen.numbers() == [(text, True)]
             assert not worker.busy()
-            assert worker._child.pid != pid
+            assert worker.process.child.pid != pid
             ask(worker, ticket(2, 1))
             await seen.until(lambda: len(seen.responses) == 2)
             assert seen.numbers()[1] == (0, True)
@@ -232,12 +293,12 @@ def test_legacy_starts_no_process_again(decoupled):
     async def run():
         async with running(decoupled, profile="24.10") as (worker, seen, loop):
             worker.start(loop, seen, seen)
-            os.kill(worker._child.pid, signal.SIGKILL)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
             await seen.until(lambda: seen.states)
             await asyncio.sleep(0.05)
-            assert worker._restart is None
+            assert not worker.process.restarting
             assert seen.states == ["Stub process 'many_0_0' is not healthy."]
-            assert not await worker.is_ready()
+            assert worker.check() is None
 
     asyncio.run(run())
 
@@ -269,8 +330,8 @@ def test_starts_that_fail_are_further_and_further_apart(models, monkeypatch):
         async with running(folder) as (worker, seen, loop):
             worker.start(loop, seen, seen)
             (folder / "broken").touch()
-            monkeypatch.setattr(worker_module.asyncio, "sleep", noted)
-            os.kill(worker._child.pid, signal.SIGKILL)
+            monkeypatch.setattr(process_module.asyncio, "sleep", noted)
+            os.kill(worker.process.child.pid, signal.SIGKILL)
             await seen.until(lambda: "found" in seen.states)
             monkeypatch.undo()
             assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
@@ -298,7 +359,7 @@ def test_a_model_says_whether_it_is_ready(models, body, ready):
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            assert await worker.is_ready() is ready
+            assert await worker.check()() is ready
 
     asyncio.run(run())
 
@@ -317,11 +378,11 @@ def test_a_model_that_does_not_say_in_time_is_not_ready(models, monkeypatch):
                 time.sleep(600)
         """,
     )
-    monkeypatch.setattr(worker_module, "_READY_SECONDS", 0.05)
+    monkeypatch.setattr(asking_module, "_SECONDS", 0.05)
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            assert not await worker.is_ready()
+            assert not await worker.check()()
 
     asyncio.run(run())
 
@@ -343,7 +404,8 @@ def test_initialize_may_take_longer_than_a_process_to_start(models):
 
     async def run():
         async with running(folder, options={"stub-timeout-seconds": "5"}) as (worker, _, _loop):
-            assert await worker.is_ready()
+            assert worker.process.usable
+            assert worker.check() is None
 
     asyncio.run(run())
 
@@ -411,11 +473,11 @@ def test_an_end_that_takes_too_long_is_cut_short(models, monkeypatch):
                 time.sleep(600)
         """,
     )
-    monkeypatch.setattr(worker_module, "_FINALIZE_SECONDS", 0.2)
+    monkeypatch.setattr(process_module, "_FINALIZE_SECONDS", 0.2)
 
     async def run():
         async with running(folder) as (worker, _, _loop):
-            child = worker._child
+            child = worker.process.child
             assert not worker.gone()
         assert child.ended.done()
         assert worker.gone()

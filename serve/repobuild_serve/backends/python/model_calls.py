@@ -9,6 +9,7 @@ from typing import Any
 from repobuild_serve.backends.python.coding import datatype_numbered
 from repobuild_serve.config.settings import MICROSECOND
 from repobuild_serve.core.model import ModelVersion
+from repobuild_serve.core.readiness import READY, Readiness
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.ticket import Context, Response, Tensor
 from repobuild_serve.errors import Code, RequestError
@@ -34,7 +35,6 @@ class ModelCalls:
         Raises:
             RequestError: The request cannot be made.
         """
-        name = head["model"]
         wanted = tuple(head["outputs"]) or None
         try:
             version = self._version(head)
@@ -50,8 +50,7 @@ class ModelCalls:
                 context=Context(head["id"], wanted, head["parameters"], head["correlation"], head["flags"]),
             )
         except RequestError as exc:
-            text = f"Model {name} - Error when running inference: {exc.told(head['id'])}"
-            raise RequestError(text, Code.INTERNAL) from exc
+            raise _failed(head, exc) from exc
 
         def pruned(response: Response) -> None:
             outputs = [tensor for tensor in response.outputs if wanted is None or tensor.name in wanted]
@@ -59,15 +58,30 @@ class ModelCalls:
 
         self._services.calls.call(version, ticket, pruned)
 
-    def _version(self, head: Any) -> ModelVersion:
-        name, number = head["model"], head["version"]
-        not_ready = f"Failed for execute the inference request. Model '{name}' is not ready."
+    def readiness(self, head: Any) -> Readiness:
+        """Who must say yes before a request can be made; that its model is there is for ``infer`` to see.
+
+        An instance that is lost does not keep the others from the request.
+        """
+        if self._services.profile.legacy:
+            return READY
         try:
-            version = self._services.models.find(name, str(number) if number >= 0 else "")
+            return Readiness(True, self._find(head).readiness().checks)
+        except RequestError:
+            return READY
+
+    def _find(self, head: Any) -> ModelVersion:
+        number = head["version"]
+        return self._services.models.find(head["model"], str(number) if number >= 0 else "")
+
+    def _version(self, head: Any) -> ModelVersion:
+        name = head["model"]
+        try:
+            version = self._find(head)
         except RequestError as exc:
-            raise RequestError(not_ready, Code.INTERNAL) from exc
+            raise _not_ready(name) from exc
         if not version.ready():
-            raise RequestError(not_ready, Code.INTERNAL)
+            raise _not_ready(name)
         if version.settings.decoupled and not head["decoupled"]:
             raise RequestError(
                 f"Model {name} is using the decoupled. The current BLS request call doesn't support models "
@@ -76,6 +90,21 @@ class ModelCalls:
                 "'async_exec' calls for decoupled models.'"
             )
         return version
+
+
+def not_ready(head: Any) -> RequestError:
+    """What the maker of a request is told whose model says that it is not ready."""
+    return _failed(head, _not_ready(head["model"]))
+
+
+def _not_ready(name: str) -> RequestError:
+    text = f"Failed for execute the inference request. Model '{name}' is not ready."
+    return RequestError(text, Code.INTERNAL)
+
+
+def _failed(head: Any, error: RequestError) -> RequestError:
+    text = f"Model {head['model']} - Error when running inference: {error.told(head['id'])}"
+    return RequestError(text, Code.INTERNAL)
 
 
 def _check_outputs(version: ModelVersion, names: Iterable[str]) -> None:

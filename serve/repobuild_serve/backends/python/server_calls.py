@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from repobuild_serve.backends.python.child import Child
 from repobuild_serve.backends.python.coding import CODES, NUMBERS
 from repobuild_serve.backends.python.metric_calls import MetricCalls
-from repobuild_serve.backends.python.model_calls import ModelCalls
+from repobuild_serve.backends.python.model_calls import ModelCalls, not_ready
+from repobuild_serve.core.readiness import DOWN, READY
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.ticket import Response
 from repobuild_serve.errors import Code, RequestError
@@ -71,28 +72,53 @@ class ServerCalls:
                 data = [memoryview(tensor.data).cast("B") for tensor in response.outputs]
             child.tell(told, data)
 
-        try:
-            self._models.infer(head, buffers, receive)
-        except RequestError as exc:
-            receive(Response(0, error=exc))
+        def infer() -> None:
+            try:
+                self._models.infer(head, buffers, receive)
+            except RequestError as exc:
+                receive(Response(0, error=exc))
+
+        readiness = self._models.readiness(head)
+        if readiness.settled:
+            infer()
+            return
+
+        async def infer_if_ready() -> None:
+            if await readiness.ask():
+                infer()
+            else:
+                receive(Response(0, error=not_ready(head)))
+
+        self._later(child, head, infer_if_ready())
 
     def _load(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
         parameters: dict[str, str | bytes] = {"config": head["config"]} if head["config"] else {}
         parameters |= {name: bytes(data) for name, data in zip(head["files"], buffers, strict=True)}
-        self._later(child, head, self._services.models.load(head["model"], parameters))
+        self._later(
+            child, head, self._when_done(child, head, self._services.models.load(head["model"], parameters))
+        )
 
     def _unload(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
-        self._later(child, head, self._services.models.unload(head["model"], dependents=head["dependents"]))
+        unloading = self._services.models.unload(head["model"], dependents=head["dependents"])
+        self._later(child, head, self._when_done(child, head, unloading))
 
     def _ready(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
         try:
-            ready = self._services.models.find(head["model"], head["version"]).ready()
+            version = self._services.models.find(head["model"], head["version"])
+            readiness = READY if self._services.profile.legacy else version.readiness()
         except RequestError:
-            ready = False
+            readiness = DOWN
         except ValueError as exc:
             self._refuse(child, head, RequestError(str(exc)))
             return
-        self._reply(child, head, {"ready": ready})
+        if readiness.settled:
+            self._reply(child, head, {"ready": readiness.up})
+            return
+
+        async def tell() -> None:
+            self._reply(child, head, {"ready": await readiness.ask()})
+
+        self._later(child, head, tell())
 
     def _metric(self, child: Child, head: Any, buffers: list[memoryview]) -> None:
         try:
@@ -103,17 +129,21 @@ class ServerCalls:
         if told is not None:
             self._reply(child, head, told)
 
-    def _later(self, child: Child, head: Any, coroutine: Any) -> None:
+    async def _when_done(self, child: Child, head: Any, work: Coroutine[Any, Any, None]) -> None:
+        await work
+        self._reply(child, head, {})
+
+    def _later(self, child: Child, head: Any, answering: Coroutine[Any, Any, None]) -> None:
+        """Let an answer take its time; what goes wrong is the answer, too."""
+
         async def run() -> None:
             try:
-                await coroutine
+                await answering
             except RequestError as exc:
                 self._refuse(child, head, exc)
             except Exception as exc:  # noqa: BLE001 - the model waits for an answer, whatever went wrong
                 _LOG.exception("%s: a call of the model failed", self._name)
                 self._refuse(child, head, RequestError(f"{type(exc).__name__}: {exc}", Code.INTERNAL))
-            else:
-                self._reply(child, head, {})
 
         task = self._services.loop.create_task(run())
         self._tasks.add(task)

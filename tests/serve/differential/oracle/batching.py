@@ -130,7 +130,7 @@ def forming() -> list[Script]:
 
 def policies() -> list[Script]:
     """Time-outs, limits, priorities."""
-    late = "default_timeout_microseconds: 300000"
+    late = "default_timeout_microseconds: 900000"
     table: list[tuple[str, str, list[tuple[float, Any]]]] = []
 
     def add(label: str, policy: str, *arrivals: tuple[float, dict[str, Any]]) -> None:
@@ -150,7 +150,7 @@ def policies() -> list[Script]:
         (1300, {}),
     )
     add("limit", queue("max_queue_size: 2"), (300, {}), (400, {}), (500, {}), (600, {}))
-    add("override", queue(f"{late} allow_timeout_override: true"), (1300, {"timeout": 50000}), (1350, {}))
+    add("override", queue(f"{late} allow_timeout_override: true"), (1100, {"timeout": 50000}), (1350, {}))
     add("override-longer", queue(f"{late} allow_timeout_override: true"), (300, {"timeout": 9000000}))
     add("override-off", queue("default_timeout_microseconds: 9000000"), (300, {"timeout": 50000}))
     add("override-no-default", queue("allow_timeout_override: true"), (300, {"timeout": 50000}))
