@@ -104,3 +104,9 @@ class StartError(ServeError):
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+    def for_model(self, name: str) -> LoadError:
+        """The same as why a model cannot be loaded, where the server goes on without it."""
+        evidence = f" ({'; '.join(self.evidence)})" if self.evidence else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return LoadError(f"failed to load model '{name}': {self.text}{evidence}{hint}", Code.UNAVAILABLE)

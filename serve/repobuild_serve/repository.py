@@ -18,7 +18,7 @@ from repobuild_serve.config.support import refuse_unserved
 from repobuild_serve.config.validate import validate_identity, validate_model
 from repobuild_serve.config.validate_io import validate_io
 from repobuild_serve.errors import ConfigError, LoadError, StartError
-from repobuild_serve.gpus import Gpu, numbers
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu, numbers
 
 _LOG = logging.getLogger(__name__)
 _PLATFORM_FILENAMES = {"torch_aoti": "model.pt2"}
@@ -34,8 +34,10 @@ class ModelFolder:
         config: Completed ModelConfig message.
         backend: What runs the model; None with ``problem`` set if there is none.
         versions: Versions the policy selects, ascending; may be empty.
-        problem: Why the model cannot be loaded although its config is valid.
+        problem: Why the model cannot be loaded although its config is valid; a ``StartError`` if a package is
+            missing.
         gpus: The GPUs that its backend can use.
+        min_compute_capability: What they had to offer for that.
     """
 
     name: str
@@ -43,8 +45,9 @@ class ModelFolder:
     config: Any
     backend: ModelBackend | None
     versions: tuple[int, ...]
-    problem: LoadError | None = None
+    problem: LoadError | StartError | None = None
     gpus: tuple[Gpu, ...] = ()
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
 
 def find_model(repositories: Sequence[Path], name: str) -> Path:
@@ -106,6 +109,7 @@ def read_model(
     config: Any = None,
     config_name: str = "",
     gpus: tuple[Gpu, ...] = (),
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY,
 ) -> ModelFolder:
     """Read, check and complete the config of one model folder.
 
@@ -116,6 +120,7 @@ def read_model(
         config: ModelConfig message to take in place of the one on disk; it is changed.
         config_name: Take ``configs/<config_name>.pbtxt`` where there is one.
         gpus: The GPUs of this machine.
+        min_compute_capability: What they had to offer to be among them.
 
     Raises:
         ConfigError: The folder is no usable model ("poll" failure).
@@ -146,12 +151,15 @@ def read_model(
     try:
         if auto_complete and selected:
             _auto_complete(config, backend, path, selected[-1])
-    except LoadError as exc:
+    except (LoadError, StartError) as exc:
         return ModelFolder(name, path, config, backend, selected, exc)
     refuse_unserved(config)
-    usable = gpus if gpus and backend.uses_gpus() else ()
+    try:
+        usable = gpus if gpus and backend.uses_gpus() else ()
+    except StartError as exc:
+        return ModelFolder(name, path, config, backend, selected, exc)
     complete_config(config, backend.default_count, numbers(usable))
-    return ModelFolder(name, path, config, backend, selected, missing, usable)
+    return ModelFolder(name, path, config, backend, selected, missing, usable, min_compute_capability)
 
 
 def _auto_complete(config: Any, backend: ModelBackend, path: Path, version: int) -> None:

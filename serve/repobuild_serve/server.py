@@ -132,6 +132,8 @@ class Server:
             retries=options.load_retries,
             startup=options.startup_models,
             gpus=gpus,
+            min_compute_capability=options.min_compute_capability,
+            exit_on_error=options.exit_on_error,
         )
 
     def _check_repositories(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from math import prod
 from pathlib import Path
@@ -12,7 +13,15 @@ from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import Code, LoadError, RequestError
 from repobuild_serve.scheduling.workers import Worker
 from repobuild_serve.wire.plan import InferPlan
-from repobuild_serve.wire.strings import count_strings, pack
+from repobuild_serve.wire.strings import count_strings
+
+_LOG = logging.getLogger(__name__)
+_MOST_REQUESTS = 1 << 20
+_MOST_BYTES = 4 << 30
+"""Of one batch: several times what all clients together may send before anything of it is answered."""
+_LENGTH_WORD = 4
+_STRING_COST = 64
+"""Bytes of memory that the shortest string takes while a batch runs."""
 
 
 def warm_up(settings: ModelSettings, worker: Worker, plan: InferPlan, statistics: Statistics) -> None:
@@ -32,18 +41,32 @@ def warm_up(settings: ModelSettings, worker: Worker, plan: InferPlan, statistics
             waited = len(tickets) * (outcome.timing.start - queued)
             if outcome.error is not None:
                 statistics.failed_execution(rows, len(tickets), waited, outcome.timing)
-                raise LoadError(
-                    f"failed to run warmup sample '{sample.name}': {outcome.error.text}", Code.INTERNAL
-                )
+                # Triton has the text once for each of the requests.
+                raise LoadError(f"failed to run warmup sample '{sample.name}': {outcome.error.text}; ")
             statistics.executed(rows, len(tickets), waited, outcome.timing)
 
 
 def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, instance: str) -> list[Ticket]:
-    largest = max(1, settings.max_batch_size)
-    if sample.batch_size > largest:
-        piece = f"batch size {sample.batch_size} for '{instance}', max allowed is {settings.max_batch_size}; "
-        raise LoadError(f"failed to run warmup sample '{sample.name}': {piece * sample.batch_size}")
+    """The requests of a sample, which are one and the same request ``batch_size`` times over."""
+    failed = f"failed to run warmup sample '{sample.name}'"
+    if sample.batch_size > max(1, settings.max_batch_size):
+        raise LoadError(
+            f"{failed}: batch size {sample.batch_size} for '{instance}', max allowed is "
+            f"{settings.max_batch_size}; "
+        )
+    if sample.batch_size > _MOST_REQUESTS:
+        raise LoadError(
+            f"{failed}: batch size {sample.batch_size} for '{instance}', this server warms up with "
+            f"{_MOST_REQUESTS} requests at most"
+        )
     given = {item.name: item for item in sample.inputs}
+    for name in sorted(given.keys() - plan.inputs_by_name.keys()):
+        _LOG.warning(
+            "model %s: input '%s' of warm-up sample '%s' is left out: the model has none of that name",
+            settings.name,
+            name,
+            sample.name,
+        )
     buffers: list[bytes | None] = []
     shapes: list[tuple[int, ...] | None] = []
     try:
@@ -56,13 +79,13 @@ def _tickets(settings: ModelSettings, sample: WarmupSample, plan: InferPlan, ins
             if item is None:
                 raise _missing(settings, sample)
             _check_type(settings, item, config)
-            buffer, dims = _data(settings, item)
+            buffer, dims = _data(settings, item, _MOST_BYTES // sample.batch_size)
             shape = plan.shape(index, [1, *dims] if settings.batched else dims)
             buffers.append(buffer)
             shapes.append(shape.dims)
     except RequestError as exc:
         raise LoadError(exc.told("")) from exc
-    return [Ticket(-1, 1, 0, buffers, shapes) for _ in range(sample.batch_size)]
+    return [Ticket(-1, 1, 0, buffers, shapes)] * sample.batch_size
 
 
 def _check_type(settings: ModelSettings, item: WarmupInput, config: TensorConfig) -> None:
@@ -87,18 +110,20 @@ def _missing(settings: ModelSettings, sample: WarmupSample) -> RequestError:
     )
 
 
-def _data(settings: ModelSettings, item: WarmupInput) -> tuple[bytes, list[int]]:
+def _data(settings: ModelSettings, item: WarmupInput, most: int) -> tuple[bytes, list[int]]:
+    """The packed tensor of one request, of ``most`` bytes at most, and its dims."""
     if any(dim < 0 for dim in item.dims):
         raise LoadError(
             f"warmup setting expects all variable-size dimensions are specified for input '{item.name}'"
         )
     count = prod(item.dims)
+    _check_size(item, count * (item.datatype.size or _STRING_COST), most)
     if item.source == "zero_data":
-        data = bytes(count * item.datatype.size) if item.datatype.size else pack([b""] * count)
+        data = bytes(count * (item.datatype.size or _LENGTH_WORD))
     elif item.source == "random_data":
         data = _random(item, count)
     elif item.source == "input_data_file":
-        data = _file(settings.folder, item, count)
+        data = _file(settings.folder, item, count, most)
     else:
         raise RequestError(
             f"warmup setting expects input '{item.name}' to have input_data_type set", tagged=True
@@ -110,7 +135,7 @@ def _random(item: WarmupInput, count: int) -> bytes:
     import numpy as np
 
     if not item.datatype.size:
-        return pack([b""] * count)
+        return bytes(count * _LENGTH_WORD)
     generator = np.random.default_rng(0)
     if item.datatype.wire == "FP64" or item.datatype.wire.startswith("FP"):
         return generator.random(count).astype(item.datatype.numpy).tobytes()
@@ -119,10 +144,19 @@ def _random(item: WarmupInput, count: int) -> bytes:
     return generator.integers(0, 128, count).astype(item.datatype.numpy).tobytes()
 
 
-def _file(folder: Path, item: WarmupInput, count: int) -> bytes:
+def _check_size(item: WarmupInput, size: int, most: int) -> None:
+    if size > most:
+        raise LoadError(
+            f"warmup setting asks for more data of input '{item.name}' than this server warms up with: "
+            f"{_MOST_BYTES} bytes in a batch"
+        )
+
+
+def _file(folder: Path, item: WarmupInput, count: int, most: int) -> bytes:
     # Below the folder, as with Triton, even where the name begins with a slash.
     path = folder / "warmup" / item.data_file.lstrip("/")
     try:
+        _check_size(item, path.stat().st_size, most)
         data = path.read_bytes()
     except OSError as exc:
         text = f"failed to open text file for read {path}: {exc.strerror}"

@@ -415,3 +415,12 @@ def test_the_name_is_that_of_the_folder():
     assert caught.value.text == (
         "unexpected directory name 'y' for model 'x', directory name must equal model name"
     )
+
+
+@pytest.mark.parametrize("levels", [1 << 16, (1 << 16) + 1, (1 << 32) - 1])
+def test_priority_levels_are_not_more_than_memory_holds(levels):
+    text = batching(f"priority_levels: {levels} default_priority_level: 1")
+    if levels == 1 << 16:
+        validate_config(parsed(text))
+    else:
+        assert told(text) == f"there can be 65536 priority levels at most, got {levels}, for x"

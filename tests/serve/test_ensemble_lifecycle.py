@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 
 import pytest
 
@@ -121,6 +122,11 @@ def serving(models):
     return sorted({version.settings.name for version in models.ready_versions()})
 
 
+async def settled(control):
+    """Wait for what the loading threads still have to do."""
+    await control._loaders.idle()
+
+
 async def refused(call):
     with pytest.raises(RequestError) as caught:
         await call
@@ -181,6 +187,108 @@ def test_a_changed_member_brings_its_ensembles_along(world):
         assert models.find("e", "") is not before
 
     world.run(scenario)
+
+
+FILES = {"config": "{}", "file:1/model.py": b""}
+
+
+def test_an_ensemble_of_a_member_whose_files_came_with_a_request(world):
+    world.configs["z"] = config("z")
+    world.put("e", "z")
+
+    async def scenario(control, models):
+        await control.load("z", FILES)
+        member = models.find("z", "")
+        await control.load("e", {})
+        first = models.find("e", "")
+        await control.load("e", {})
+        assert models.find("e", "") is first
+        world.touch("e")
+        await control.load("e", {})
+        assert models.find("e", "") is not first
+        # Of the same name on disk is another model, which nobody asked for yet.
+        world.put("z")
+        world.touch("e")
+        await control.load("e", {})
+        assert models.find("z", "") is member
+        await control.load("z", {})
+        assert models.find("z", "") is not member
+        await control.unload("z")
+        await models.gone()
+        await control.load("e", {})
+        assert serving(models) == ["e", "z"]
+
+    world.run(scenario)
+
+
+def test_a_member_whose_files_came_with_a_request_and_that_is_gone(world):
+    world.configs["z"] = config("z")
+    world.put("e", "z")
+
+    async def scenario(control, models):
+        await control.load("z", FILES)
+        await control.load("e", {})
+        await control.unload("z")
+        await models.gone()
+        assert "failed to load" in await refused(control.load("e", {}))
+        assert serving(models) == []
+        await control.load("z", FILES)
+        assert serving(models) == ["e", "z"]
+
+    world.run(scenario)
+
+
+def test_the_files_of_an_ensemble_stay_as_long_as_it_may_come_back(world, tmp_path, monkeypatch):
+    """Whatever happens to its members meanwhile."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    world.put("z")
+    world.configs["e"] = config("e", "z")
+
+    async def kept(control, models):
+        await models.gone()
+        await settled(control)
+        return [path.name for path in folder.glob("*/1/*")]
+
+    async def scenario(control, models):
+        await control.load("z", {})
+        await control.load("e", FILES)
+        for _ in range(3):
+            world.touch("z")
+            await control.load("z", {})
+            assert serving(models) == ["e", "z"]
+            assert await kept(control, models) == ["model.py"]
+        await control.unload("z")
+        assert await kept(control, models) == ["model.py"]
+        await control.load("z", {})
+        assert serving(models) == ["e", "z"]
+        assert await kept(control, models) == ["model.py"]
+        await control.load("e", FILES)
+        assert await kept(control, models) == ["model.py"]
+        await control.unload("e")
+        assert await kept(control, models) == []
+
+    world.run(scenario)
+    assert not list(folder.iterdir())
+
+
+def test_the_files_of_an_ensemble_that_fails_are_removed_at_the_end(world, tmp_path, monkeypatch):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    world.put("z")
+    world.broken.add("z")
+    world.configs["e"] = config("e", "z")
+
+    async def scenario(control, models):
+        for _ in range(3):
+            assert "load failed" in await refused(control.load("e", FILES))
+            await settled(control)
+            assert len(list(folder.iterdir())) == 1
+
+    world.run(scenario)
+    assert not list(folder.iterdir())
 
 
 def test_a_member_that_is_missing(world):

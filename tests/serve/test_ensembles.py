@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import weakref
+from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,16 +15,17 @@ import pytest
 
 from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_text
-from repobuild_serve.config.settings import settings_from
+from repobuild_serve.config.settings import EnsembleStep, settings_from
 from repobuild_serve.core.execution import Executor
 from repobuild_serve.core.internal import InternalCalls
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.readiness import READY
 from repobuild_serve.core.router import Router
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.statistics import Statistics
+from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import NO_CONTEXT, Context, Response, Tensor
 from repobuild_serve.datatypes import BY_WIRE_NAME
+from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.messages import model_config_class
@@ -32,6 +36,7 @@ from repobuild_serve.scheduling.workers import ThreadWorker
 from repobuild_serve.wire.checking import ticket_of
 
 FP32 = BY_WIRE_NAME["FP32"]
+NOTHING = Timing(0, 0, 0, 0)
 
 
 def tensors_text(role: str, names: str, more: str = "") -> str:
@@ -72,17 +77,20 @@ class Instance:
 class Streaming:
     """Runs requests of a decoupled member: a function from a request to its responses."""
 
-    def __init__(self, function):
-        self.function = function
+    def __init__(self, function, took, late):
+        self.function, self.took, self.late = function, took, late
 
     def start(self, loop, sink):
         self.loop, self.sink = loop, sink
 
     def submit(self, ticket):
         def run():
+            if not self.late:
+                ticket.timing = self.took
             for tensors, final in self.function(ticket):
                 void = tensors is None
                 self.sink.respond(Response(ticket.number, tensors or (), final=final, void=void))
+            self.loop.call_soon(self.sink.ran, ticket.number, self.took)
 
         self.loop.call_soon(run)
 
@@ -135,14 +143,24 @@ class Members:
         runner = Scheduler(DirectFormer(), [worker], statistics, batched=model.batched)
         self.models[name] = ModelVersion(model, 1, runner, [()] * 9, statistics, 0)
 
-    def streaming(self, name: str, function: Any, inputs: str, outputs: str, *, batch: int = 0):
+    def streaming(
+        self,
+        name: str,
+        function: Any,
+        inputs: str,
+        outputs: str,
+        *,
+        batch: int = 0,
+        took: Timing = NOTHING,
+        late: bool = True,
+    ):
         text = (
             f'backend: "function"\nmax_batch_size: {batch}\nmodel_transaction_policy {{ decoupled: true }}\n'
             + tensors_text("input", inputs)
             + tensors_text("output", outputs)
         )
         self.models[name] = ModelVersion(
-            settings(name, text), 1, Streaming(function), [()] * 9, Statistics(), 0
+            settings(name, text), 1, Streaming(function, took, late), [()] * 9, Statistics(), 0
         )
 
 
@@ -339,6 +357,47 @@ def test_what_a_nested_ensemble_took_counts_for_the_outer_one(started, repositor
     assert outer["compute_infer"]["ns"] >= 20_000_000
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
+def test_what_a_decoupled_member_took_counts_whenever_its_execution_ends(members, late):
+    """Also if its last response comes before the end of its execution, as with streams it usually does."""
+    took = Timing(10, 12, 15, 19)
+    members.streaming("repeat", repeat, "x", "n", took=took, late=late)
+    statistics = Statistics()
+    ask(members, STREAM, tensor("IN", [3], rows=None), statistics=statistics)
+    squares = members.models["square"].statistics
+    for name, own in (("compute_input", 2), ("compute_infer", 3), ("compute_output", 4)):
+        counted = getattr(statistics, name)
+        assert counted.count == 1
+        assert counted.ns == getattr(squares, name).ns + own
+        assert getattr(statistics.batches[1], name) == counted
+
+
+@pytest.mark.parametrize("act", ["", "with_last"])
+def test_every_ensemble_around_a_stream_has_its_compute_times(started, repository, act):
+    repository.repeat("stream")
+    tensors = "".join(
+        f'{role} {{ name: "{name}" data_type: TYPE_INT32 dims: [ {dim} ] }}\n'
+        for role, name, dim in (("input", "IN", -1), ("output", "OUT", 1))
+    )
+    for name, member in (("inner", "stream"), ("outer", "inner")):
+        steps = step(member, "IN=IN", "OUT=OUT")
+        text = f'platform: "ensemble"\n{tensors}ensemble_scheduling {{ {steps} }}\n'
+        (repository.config(name, text) / "1").mkdir()
+    server = started(repository)
+    body = {"IN": [1, 2, 3], "act": act}
+    assert server.ask("POST", "/v2/models/outer/generate_stream", body).body.count(b"data: ") == 3
+    names = ("stream", "inner", "outer")
+    deadline = time.monotonic() + 10
+    while True:
+        # An execution is counted a moment after its last response.
+        member, inner, outer = [server.statistics(name)["inference_stats"] for name in names]
+        if member["compute_infer"]["count"] or time.monotonic() > deadline:
+            break
+    for name in ("compute_input", "compute_infer", "compute_output"):
+        assert member[name] == inner[name] == outer[name]
+    assert member["compute_infer"]["ns"] > 0
+
+
 def test_what_a_step_waits_is_no_waiting_of_the_ensemble(started, repository):
     """As with Triton: its queue is the time before its first step."""
     repository.echo("late", extra="dynamic_batching { max_queue_delay_microseconds: 300000 }")
@@ -454,9 +513,49 @@ def test_nested_streams(members):
     assert last.void
 
 
+def test_a_stream_keeps_nothing_of_what_has_been_answered(members):
+    """However long it is."""
+    alive = []
+
+    def function(ticket):
+        for number in range(50):
+            data = array("f", [number])
+            alive.append(weakref.ref(data))
+            yield [Tensor("m", FP32, (1,), data), tensor("n", [number], rows=None)], False
+            del data
+            # What is being sent, and what was sent just before.
+            assert sum(reference() is not None for reference in alive) <= 2
+        yield None, True
+
+    members.streaming("repeat", function, "x", "m n")
+    text = (
+        "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }\n"
+        + tensors_text("input", "IN")
+        + tensors_text("output", "OUT")
+        + "ensemble_scheduling {"
+        + step("repeat", "x=IN", "m=UNASKED n=OUT")
+        + "}"
+    )
+    *responses, last = ask(members, text, tensor("IN", [1], rows=None))
+    assert [values(response)["OUT"] for response in responses] == [[number] for number in range(50)]
+    assert last.void
+
+
 def test_a_step_without_its_output_is_told_as_a_deadlock(members):
     members.streaming("repeat", lambda ticket: [([], True)], "x", "n")
     text = STREAM.replace(step("square", "x=N", "y=OUT"), "").replace('"N"', '"OUT"')
     (response,) = ask(members, text, tensor("IN", [2], rows=None))
     assert response.error is not None
     assert "unexpected deadlock, at least one output is not set" in response.error.text
+
+
+def test_what_is_remembered_of_requested_outputs_is_bounded():
+    """Clients choose which outputs they want, out of more sets than memory holds."""
+    names = [f"O{number}" for number in range(16)]
+    graph = Graph(
+        [EnsembleStep(f"m{index}", -1, {"x": "IN"}, {"y": name}) for index, name in enumerate(names)]
+    )
+    for bits in range(5000):
+        wanted = [name for index, name in enumerate(names) if bits >> index & 1]
+        assert graph.needed(wanted) == {index for index in range(16) if bits >> index & 1}
+    assert len(graph._needed) <= 1024

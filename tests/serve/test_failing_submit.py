@@ -158,7 +158,7 @@ def test_nothing_is_kept_of_a_request_that_was_not_taken(way, error):
     [(ValueError("a bug"), INTERNAL), (RequestError("no"), "no")],
     ids=["bug", "refusal"],
 )
-def test_internal_requests_are_answered_whatever_is_raised(error, text):
+def test_internal_requests_are_answered_whatever_is_raised(error, text, caplog):
     async def run():
         loop, router, front = asyncio.get_running_loop(), Router(), Front()
         calls = InternalCalls(loop, router)
@@ -171,8 +171,9 @@ def test_internal_requests_are_answered_whatever_is_raised(error, text):
         (response,) = responses
         assert response.final
         assert response.error.text == text
-        # It is forgotten: a second answer would be for nobody.
-        with pytest.raises(KeyError):
-            calls.respond(response)
+        # It is forgotten: a second answer is for nobody, which is told.
+        calls.respond(response)
+        assert responses == [response]
+        assert "sent a further response, with an error" in caplog.text
 
     asyncio.run(run())

@@ -273,6 +273,55 @@ def test_delayed_requests_run_after_the_fresh_ones_and_do_not_expire_again():
     assert b.rejected == []
 
 
+class Compared(Ticket):
+    """A request that counts how often it is compared with another one."""
+
+    __slots__ = ()
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return self is other
+
+    __hash__ = Ticket.__hash__
+
+
+@pytest.mark.parametrize("delay_expired", [False, True], ids=["reject", "delay"])
+@pytest.mark.parametrize("order", ["first", "last", "mixed"])
+def test_expiry_looks_for_no_request_among_the_others(monkeypatch, delay_expired, order):
+    """Whatever the order in which they expire, and also if many do at once."""
+    monkeypatch.setattr(Compared, "times", 0)
+    count = 2000
+    most = 2 * count * MS
+    b = bench(idle=0, instances=1, timeout_ns=most, allow_override=True, delay_expired=delay_expired)
+    for number in range(count):
+        wait = {"first": number, "last": count - number, "mixed": number * 7919 % count}[order] + 1
+        b.former.enqueue(Compared(number, 1, b.now, (), (), None, wait * MS))
+    half = b.former.expire(b.now + count // 2 * MS)
+    rest = b.former.expire(b.now + (count + 1) * MS)
+    assert len(half + rest) == (0 if delay_expired else count)
+    left = b.former.drain()
+    assert len(left) == (count if delay_expired else 0)
+    # Each goes when its time is over, and delayed ones queue up in that order.
+    waits = [ticket.timeout_ns for ticket in half + rest + left]
+    assert waits == sorted(waits)
+    assert len({ticket.number for ticket in half + rest + left}) == count
+    assert Compared.times <= count
+
+
+def test_requests_in_mid_queue_leave_and_the_order_of_the_others_stays():
+    b = bench(idle=0, instances=1, largest=16, timeout_ns=100 * MS, allow_override=True)
+    for wait in (0, 5, 0, 5, 0, 7):
+        b.arrive(timeout_ms=wait)
+    b.pass_time(6)
+    assert b.rejected == [(5, 2), (5, 4)]
+    last = b.arrive()
+    assert len(b.former) == 5
+    b.idle = 1
+    b.pump()
+    assert b.runs == [(6, [1, 3, 5, 6, last])]
+
+
 def test_the_queue_limit_counts_what_waits_and_not_what_was_dispatched():
     b = bench(max_size=2)
     for _ in range(3):

@@ -263,6 +263,73 @@ def test_infer_takes_request_by_request_answers(server, tensor):
     assert [item["data"] for item in response.json["outputs"]] == [[3], ["act='with_last'"]]
 
 
+def logged(server, count, text):
+    """Wait until the log has a text so often."""
+    deadline = time.monotonic() + 10
+    while server.log.read_text().count(text) < count:
+        assert time.monotonic() < deadline, server.log.read_text()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("values", [[3], [3, 4, 5]], ids=["one", "several"])
+@pytest.mark.parametrize("act", ["", "with_last", "error_last"])
+def test_infer_answers_with_the_first_of_several_responses_and_logs_the_others(
+    started, repository, tensor, values, act
+):
+    repository.repeat("several", decoupled=False)
+    server = started(repository)
+    body = {"inputs": [tensor(values, wire="INT32")], "parameters": {"act": act}}
+    for _ in range(2):
+        response = server.infer("several", body)
+        assert response.status == 200
+        assert response.json["outputs"][0]["data"] == [3]
+    further = len(values) - 1
+    text = "model several sent a further response, with %s, to request number "
+    logged(server, 2 * further, text % "outputs")
+    if act == "error_last":
+        logged(server, 2, text % "an error (late)")
+    assert server.stop() == 0
+    log = server.log.read_text()
+    assert log.count("a further response") == 2 * (further + (act == "error_last"))
+    assert "KeyError" not in log
+    assert "Traceback" not in log
+
+
+def test_infer_of_a_model_that_gives_no_response(server, tensor):
+    response = server.infer("single", {"inputs": [tensor([], [0], wire="INT32")]})
+    assert (response.status, response.error) == (500, "expected a single response, got 0")
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "seen"), [([3, 4], 200, [3]), ([], 500, "expected a single response, got 0")]
+)
+def test_an_ensemble_of_a_model_that_gives_not_exactly_one_response(
+    started, repository, tensor, values, status, seen
+):
+    repository.repeat("part", decoupled=False)
+    tensors = "".join(
+        f'{role} {{ name: "{name}" data_type: TYPE_INT32 dims: [ {dim} ] }}\n'
+        for role, name, dim in (("input", "IN", -1), ("output", "OUT", 1))
+    )
+    maps = "".join(
+        f'{role}_map {{ key: "{name}" value: "{name}" }} '
+        for role, name in (("input", "IN"), ("output", "OUT"))
+    )
+    step = f'step [ {{ model_name: "part" model_version: -1 {maps} }} ]'
+    text = f'platform: "ensemble"\n{tensors}ensemble_scheduling {{ {step} }}\n'
+    (repository.config("ens", text) / "1").mkdir()
+    server = started(repository)
+    response = server.infer("ens", {"inputs": [tensor(values, [len(values)], wire="INT32")]})
+    assert response.status == status
+    if status == 200:
+        assert response.json["outputs"][0]["data"] == seen
+        logged(server, 1, "model part sent a further response, with outputs")
+    else:
+        assert response.error == f"in ensemble 'ens', {seen}"
+    assert server.stop() == 0
+    assert "Traceback" not in server.log.read_text()
+
+
 # generate_stream
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -11,7 +12,8 @@ from repobuild_serve.backends.model_backend import Threaded
 from repobuild_serve.config.settings import enum_name
 from repobuild_serve.errors import LoadError
 from repobuild_serve.gpus import Gpu, visible_gpus
-from repobuild_serve.lifecycle.loading import resolved_settings, runner_for
+from repobuild_serve.lifecycle.loading import Reading, read_source, resolved_settings, runner_for
+from repobuild_serve.lifecycle.overrides import Overrides
 from repobuild_serve.repository import read_model
 
 AMPERE, HOPPER = Gpu(0, "8.6"), Gpu(1, "9.0")
@@ -168,6 +170,34 @@ def test_a_gpu_that_is_not_there_is_refused(read):
     folder = read("instance_group { kind: KIND_GPU gpus: [ 3 ] }\n")
     with pytest.raises(LoadError, match=r"specifies invalid or unsupported gpu id 3\. .* are: 0, 1"):
         resolved_settings(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [((), "6.000000"), (("7.5",), "7.500000")], ids=["default", "given"]
+)
+def test_the_refusal_of_a_gpu_names_what_the_command_line_asks_for(launch, repository, options, told):
+    repository.echo("m", extra="instance_group { kind: KIND_GPU gpus: [ 3 ] }")
+    server = launch(repository.path, *(f"--min-supported-compute-capability={value}" for value in options))
+    assert server.process.wait(60) == 3
+    assert f"minimum required CUDA compute compatibility of {told} are: " in server.log.read_text()
+
+
+def test_a_model_that_comes_with_its_files_is_told_so_too():
+    reading = Reading((), min_compute_capability=7.5)
+    files = {"1/model.onnx": b""}
+    config = {
+        "backend": "onnxruntime",
+        "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}],
+        "instance_group": [{"kind": "KIND_GPU", "gpus": [3]}],
+    }
+    source = read_source("m", Overrides(json.dumps(config), files), reading, None)
+    assert source is not None
+    try:
+        with pytest.raises(LoadError, match=r"compatibility of 7\.500000 are: "):
+            resolved_settings(source.folder)
+    finally:
+        source.discard()
 
 
 def test_the_file_of_the_compute_capability_is_loaded(read, load, mine, caplog):

@@ -272,6 +272,32 @@ def test_inputs_that_do_not_fit(open_model, inputs, text):
     assert text in refusal(open_model, Two(), inputs, [("OUTPUT__0", "FP32", [1])])
 
 
+OPTIONAL_TEXT = (
+    "'optional' is set to true for input 'b' while the backend model doesn't support optional input"
+)
+
+
+def test_optional_inputs_are_refused_as_by_triton(open_model):
+    inputs = [("a", "FP32", [2]), ("b", "FP32", [2], "optional: true")]
+    text = refusal(open_model, Named(), inputs, [("y", "FP32", [2])])
+    assert text == OPTIONAL_TEXT
+
+
+def test_a_server_tells_of_the_optional_input_at_load(load, repository):
+    folder = repository.config(
+        "m",
+        'backend: "pytorch"\nmax_batch_size: 8\n'
+        'input [{ name: "a" data_type: TYPE_FP32 dims: [ 2 ] }, '
+        '{ name: "b" data_type: TYPE_FP32 dims: [ 2 ] optional: true }]\n'
+        'output [{ name: "y" data_type: TYPE_FP32 dims: [ 2 ] }]\n',
+    )
+    (folder / "1").mkdir()
+    scripted(Named(), folder / "1" / "model.pt")
+    models, problems = load()
+    assert problems == [f"m, version 1: Invalid argument: {OPTIONAL_TEXT}"]
+    assert models.versions("m") == []
+
+
 def test_an_output_index_that_the_model_does_not_have(open_model):
     instance = open_model(Identity(), [("INPUT__0", "FP32", [1])], [("OUTPUT__3", "FP32", [1])])
     with pytest.raises(RequestError) as caught:
@@ -446,6 +472,11 @@ def test_an_exported_program_that_does_not_fit(open_exported, inputs, outputs, m
     exported(Linear(), open_exported.path, (torch.zeros(3, 2),))
     given = (inputs or [("x", "FP32", [2])], outputs or [("RESULT", "FP32", [3])])
     assert text in refusal(open_exported, *given, **more)
+
+
+def test_an_exported_program_has_no_optional_inputs(open_exported):
+    inputs = [("ARGS[0]", "FP32", [2]), ("b", "FP32", [2], "optional: true")]
+    assert refusal(open_exported, inputs, [("y", "FP32", [2])]) == OPTIONAL_TEXT
 
 
 def test_an_exported_program_of_one_batch_size_does_not_batch(open_exported):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from repobuild_serve.errors import ConfigError
 from repobuild_serve.repository import read_model
+from repobuild_serve.scheduling.workers import ThreadWorker
 from repobuild_serve.wire.classification import read_labels
 
 IO = (
@@ -392,6 +393,47 @@ def test_one_session_per_instance(repository, load):
     assert models.find("m", "").settings.instance_names == ("g_0", "g_1", "m_1_0")
 
 
+@pytest.mark.parametrize(
+    ("platform", "backend"),
+    [
+        ("pytorch_libtorch", "pytorch"),
+        ("torch_aoti", "pytorch"),
+        ("onnxruntime_onnx", "onnxruntime"),
+        ("tensorrt_plan", "tensorrt"),
+    ],
+)
+def test_platforms_that_name_a_backend(repository, platform, backend):
+    (repository.config("m", f'platform: "{platform}"\n{IO}') / "1").mkdir()
+    config = read_model(repository.path / "m", auto_complete=False).config
+    assert (config.platform, config.backend) == (platform, backend)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('platform: "libtorch"', "unexpected 'platform' and 'backend' pair, got:libtorch, pytorch"),
+        (
+            'platform: "libtorch" backend: "pytorch"',
+            "unexpected 'platform' and 'backend' pair, got:libtorch, pytorch",
+        ),
+        ('platform: "pytorch"', "unexpected platform type 'pytorch' for m"),
+        ('platform: "onnxruntime"', "unexpected platform type 'onnxruntime' for m"),
+        ('platform: "python"', "unexpected platform type 'python' for m"),
+    ],
+)
+def test_other_names_for_a_platform_are_refused_as_by_triton(repository, text, told):
+    """It knows ``libtorch`` well enough to find the backend, and then refuses it."""
+    assert refused(repository, f"{text}\n{IO}") == told
+
+
+@pytest.mark.parametrize("backend", ["libtorch", "pytorch_libtorch", "onnx"])
+def test_other_names_for_a_backend_are_not_known_as_with_triton(repository, backend):
+    (repository.config("m", f'backend: "{backend}"\n{IO}') / "1").mkdir()
+    folder = read_model(repository.path / "m", auto_complete=False)
+    assert folder.problem is not None
+    assert f"unable to find backend library for backend '{backend}'" in folder.problem.text
+
+
 WARM = (
     'model_warmup [{{ name: "w" batch_size: {size} count: {count} '
     'inputs {{ key: "{name}" value {{ {value} }} }} }}]'
@@ -449,6 +491,68 @@ def test_a_sample_of_size_0_is_skipped(repository, load):
 def test_a_warm_up_that_fails_fails_the_load(repository, load, sample, reason):
     repository.identity("m", extra=sample)
     assert reason in load()[1][0]
+
+
+@pytest.mark.parametrize("size", [9, 4_000_000_000])
+def test_a_batch_that_is_too_large_is_told_once(repository, load, size):
+    repository.identity("m", extra=warm(size))
+    text = f"batch size {size} for 'm_0_0', max allowed is 8; "
+    assert load()[1] == [
+        f"m, version 1: Invalid argument: failed to run warmup sample 'w': {text}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wire", "size", "dims", "text"),
+    [
+        (
+            "FP32",
+            2_000_000_000,
+            "1",
+            "batch size 2000000000 for 'm_0_0', this server warms up with 1048576 requests at most",
+        ),
+        ("FP32", 1 << 20, "1025", "more data of input 'IN' than this server warms up with: 4294967296 bytes"),
+        ("FP32", 1, "4611686018427387904", "more data of input 'IN'"),
+        ("STRING", 1, "1000000000", "more data of input 'IN'"),
+    ],
+    ids=["requests", "batch", "request", "strings"],
+)
+@pytest.mark.parametrize("source", ["zero_data: true", "random_data: true", 'input_data_file: "rows"'])
+def test_a_warm_up_that_would_take_all_memory_is_refused_before_it_does(
+    repository, load, wire, size, dims, text, source
+):
+    value = f"data_type: TYPE_{wire} dims: [ {dims} ] {source}"
+    repository.identity("m", "BYTES" if wire == "STRING" else wire, (-1,), extra=warm(size, value=value))
+    config = repository.path / "m" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 2000000000"))
+    (repository.path / "m" / "warmup").mkdir()
+    (repository.path / "m" / "warmup" / "rows").write_bytes(bytes(8))
+    [problem] = load()[1]
+    assert text in problem
+
+
+@pytest.mark.parametrize("source", ["zero_data", "random_data"])
+def test_a_warm_up_of_strings_has_empty_ones(repository, load, source):
+    value = f"data_type: TYPE_STRING dims: [ 3 ] {source}: true"
+    repository.identity("m", "BYTES", (3,), extra=warm(8, value=value))
+    models, problems = load()
+    assert problems == []
+    assert list(models.find("m", "").statistics.batches) == [8]
+
+
+def test_the_requests_of_a_large_warm_up_are_one(monkeypatch, repository, load):
+    """Memory does not grow with them but for the batch itself."""
+    seen = []
+    run_here = ThreadWorker.run_here
+
+    def look(worker, tickets, rows):
+        seen.append((len(tickets), len({id(ticket) for ticket in tickets}), rows))
+        return run_here(worker, tickets, rows)
+
+    monkeypatch.setattr(ThreadWorker, "run_here", look)
+    repository.identity("m", batch=100_000, extra=warm(100_000, 3))
+    assert load()[1] == []
+    assert seen == [(100_000, 1, 100_000)] * 3
 
 
 def test_a_warm_up_file_of_the_wrong_size(repository, load):

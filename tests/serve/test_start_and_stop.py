@@ -15,6 +15,9 @@ import time
 import pytest
 
 from repobuild_serve import __version__
+from repobuild_serve.errors import StartError
+from repobuild_serve.gpus import Gpu
+from repobuild_serve.repository import read_model
 
 ONE = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
 
@@ -371,3 +374,48 @@ def test_the_missing_runtime_is_named_with_what_to_install(repository):
     assert "repobuild[cpu]" in done.stderr
     assert "repobuild[gpu]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("config", ["whole", "none"])
+@pytest.mark.parametrize(
+    "options", [(), ("--backend-config=onnxruntime,enable-global-threadpool=1",)], ids=["plain", "pool"]
+)
+def test_a_missing_runtime_costs_only_its_models_if_errors_do_not_end_the_start(
+    started, repository, config, options
+):
+    repository.identity("m")
+    if config == "none":
+        (repository.path / "m" / "config.pbtxt").unlink()
+    repository.echo("other")
+    server = started(repository, "--exit-on-error=false", *options, without="onnxruntime")
+    missing, other = server.ask("POST", "/v2/repository/index").json
+    assert (missing["name"], missing["version"], missing["state"]) == ("m", "1", "UNAVAILABLE")
+    assert missing["reason"].startswith(
+        "Unavailable: failed to load model 'm': ONNX Runtime is not installed"
+    )
+    assert "pip install 'repobuild[cpu]'" in missing["reason"]
+    assert missing["reason"].removeprefix("Unavailable: ") in server.log.read_text()
+    assert other["state"] == "READY"
+    body = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
+    assert server.infer("other", body).status == 200
+    assert server.infer("m", body).status == 404
+    assert server.ask("GET", "/v2/health/ready").status == 400
+
+
+@pytest.mark.parametrize("config", ["whole", "none"])
+def test_a_missing_runtime_ends_the_start_else(launch, repository, config):
+    repository.identity("m")
+    if config == "none":
+        (repository.path / "m" / "config.pbtxt").unlink()
+    repository.echo("other")
+    server = launch(repository.path, without="onnxruntime")
+    assert server.process.wait(60) == 7
+    assert "error[onnxruntime-missing]" in server.log.read_text()
+
+
+def test_a_missing_runtime_that_is_asked_for_gpus_costs_only_its_models(repository, monkeypatch):
+    repository.identity("m")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    problem = read_model(repository.path / "m", auto_complete=True, gpus=(Gpu(0, "9.0"),)).problem
+    assert isinstance(problem, StartError)
+    assert problem.reference == "onnxruntime-missing"

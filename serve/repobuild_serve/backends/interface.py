@@ -25,7 +25,9 @@ class Instance(Protocol):
 
         Args:
             inputs: Array by input name. Shape ``[batch, *model_dims]``, or ``model_dims`` when the model does
-                not batch; BYTES are object arrays of ``bytes``. Arrays may be read-only.
+                not batch; BYTES are object arrays of ``bytes``. Arrays may be read-only. An input that the
+                config calls optional may be missing: ``Backend.open`` must refuse such a config if the model
+                cannot do without.
 
         Returns:
             One array per configured output, in config order; BYTES as object arrays of ``bytes`` or ``str``.
@@ -45,7 +47,10 @@ class Backend(Protocol):
     """How models of one kind are completed, checked and loaded.
 
     A backend may have two further methods: ``configure(own, shared)`` if it has settings of its own, and
-    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``).
+    ``uses_gpus()`` if it can run on a GPU (see ``ModelBackend``). It may have two further attributes:
+    ``text_only``, true if it takes strings as text only, so that one that is not UTF-8 is refused before it
+    is in a batch; and ``without_effect``, the fields of a config that it has no use for, as paths such as
+    ``optimization.graph.level``: whoever sets them is warned.
     """
 
     platform: str

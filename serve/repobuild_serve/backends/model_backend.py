@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,7 +35,10 @@ class Opening:
 
 
 class ModelBackend(Protocol):
-    """How models of one kind are completed and brought up. Called on loading threads."""
+    """How models of one kind are completed and brought up. Called on loading threads.
+
+    It may have the attributes ``text_only`` and ``without_effect`` of a ``Backend``.
+    """
 
     platform: str
     """See ``Backend.platform``."""
@@ -74,6 +77,17 @@ class ModelBackend(Protocol):
         ...
 
 
+def fields_without_effect(backend: ModelBackend | None) -> Sequence[str]:
+    """Fields of a config that a backend has no use for; one that does not say is taken to use them all."""
+    found: Sequence[str] = getattr(backend, "without_effect", ())
+    return found
+
+
+def takes_text_only(backend: ModelBackend | None) -> bool:
+    """Whether a backend takes strings as text only; one that does not say takes any bytes."""
+    return bool(getattr(backend, "text_only", False))
+
+
 class Threaded:
     """A backend whose instances are called on threads of this process."""
 
@@ -82,6 +96,8 @@ class Threaded:
         self.platform = backend.platform
         self.default_filename = backend.default_filename
         self.default_count = backend.default_count
+        self.text_only = bool(getattr(backend, "text_only", False))
+        self.without_effect = tuple(getattr(backend, "without_effect", ()))
 
     def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
         """See ``ModelBackend.configure``; a backend without ``configure`` has no settings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,13 @@ class OnnxRuntimeBackend:
     platform = "onnxruntime_onnx"
     default_filename = "model.onnx"
     default_count = 2
+    text_only = True
 
     def __init__(self) -> None:
         self._default_max_batch_size = _DEFAULT_MAX_BATCH_SIZE
         self._global_threads = False
+        self._pool: tuple[int, int] | None = None
+        self._lock = threading.Lock()
 
     def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
         """See ``ModelBackend.configure``.
@@ -43,7 +47,7 @@ class OnnxRuntimeBackend:
             shared: ``default-max-batch-size``.
 
         Raises:
-            StartError: A key is unknown, a value is of the wrong kind, or ONNX Runtime is missing.
+            StartError: A key is unknown, or a value is of the wrong kind.
         """
         unknown = sorted(own.keys() - _OPTIONS)
         if unknown:
@@ -62,20 +66,38 @@ class OnnxRuntimeBackend:
         self._default_max_batch_size = max(0, values.get("default-max-batch-size", _DEFAULT_MAX_BATCH_SIZE))
         if threads_shared:
             within, across = (max(0, values.get(f"{kind}_op_thread_count", 0)) for kind in ("intra", "inter"))
-            _onnxruntime().set_global_thread_pool_sizes(within, across)
+            self._pool = within, across
             self._global_threads = True
+            try:
+                self._runtime()
+            except StartError as exc:
+                # Whoever has a model for it will say so; others are served.
+                _LOG.warning("onnxruntime: its settings have no effect yet: %s", exc.text)
         elif values.keys() & {"intra_op_thread_count", "inter_op_thread_count"}:
             _LOG.warning("onnxruntime: thread counts have no effect without enable-global-threadpool")
 
+    def _runtime(self) -> Any:
+        """ONNX Runtime, with its global thread pool set up before anything uses it.
+
+        Raises:
+            StartError: It is not installed.
+        """
+        ort = _onnxruntime()
+        with self._lock:
+            if self._pool is not None:
+                ort.set_global_thread_pool_sizes(*self._pool)
+                self._pool = None
+        return ort
+
     def uses_gpus(self) -> bool:
         """See ``ModelBackend.uses_gpus``: whether the installed build has CUDA."""
-        return CUDA in _onnxruntime().get_available_providers()
+        return CUDA in self._runtime().get_available_providers()
 
     def complete(self, config: Any, path: Path) -> None:
         """See ``Backend.complete``."""
         if onnx_complete.is_complete(config):
             return
-        ort = _onnxruntime()
+        ort = self._runtime()
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -86,7 +108,7 @@ class OnnxRuntimeBackend:
 
     def open(self, settings: ModelSettings, path: Path, instance_name: str) -> OnnxInstance:
         """See ``Backend.open``."""
-        ort = _onnxruntime()
+        ort = self._runtime()
         place = placement(settings, instance_name)
         wanted = providers(settings, place, instance_name, ort.get_available_providers())
         options = session_options(ort, settings, on_gpu=place.on_gpu, global_threads=self._global_threads)

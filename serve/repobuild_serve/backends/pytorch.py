@@ -40,6 +40,8 @@ class PyTorchBackend:
     platform = "pytorch_libtorch"
     default_filename = "model.pt"
     default_count = 1
+    without_effect = ("optimization.graph.level", "optimization.execution_accelerators")
+    text_only = True
 
     def __init__(self) -> None:
         self._process = ProcessSettings()
@@ -70,6 +72,7 @@ class PyTorchBackend:
 
     def open(self, settings: ModelSettings, path: Path, instance_name: str) -> PyTorchInstance:
         """See ``Backend.open``."""
+        _refuse_optional(settings)
         kind = kind_of(settings.name, path)
         _check_platform(settings, kind, path)
         check_types(settings, strings=kind is Kind.SCRIPT)
@@ -197,6 +200,15 @@ class PyTorchInstance:
         if self._call is not None:
             self._call = self._model = None
             self._release()
+
+
+def _refuse_optional(settings: ModelSettings) -> None:
+    for item in settings.inputs:
+        if item.optional:
+            raise LoadError(
+                f"'optional' is set to true for input '{item.name}' while the backend model doesn't support "
+                "optional input"
+            )
 
 
 def _check_platform(settings: ModelSettings, kind: Kind, path: Path) -> None:

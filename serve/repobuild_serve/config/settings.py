@@ -146,6 +146,7 @@ class ModelSettings:
         decoupled: Whether a request may get any number of responses.
         steps: Steps of an ensemble; empty for any other model.
         message: The completed ModelConfig message, for printing.
+        text_only: Whether its backend takes strings as text only, not as any bytes.
     """
 
     name: str
@@ -165,6 +166,7 @@ class ModelSettings:
     decoupled: bool
     steps: tuple[EnsembleStep, ...]
     message: Any
+    text_only: bool = False
 
     @property
     def batched(self) -> bool:
@@ -172,8 +174,14 @@ class ModelSettings:
         return self.max_batch_size > 0
 
 
-def settings_from(config: Any, folder: Path) -> ModelSettings:
-    """Read the settings out of a validated and completed ModelConfig message."""
+def settings_from(config: Any, folder: Path, *, text_only: bool = False) -> ModelSettings:
+    """Read the settings out of a validated and completed ModelConfig message.
+
+    Args:
+        config: The message.
+        folder: The model's folder.
+        text_only: Whether the model's backend takes strings as text only.
+    """
     return ModelSettings(
         name=config.name,
         folder=folder,
@@ -200,6 +208,7 @@ def settings_from(config: Any, folder: Path) -> ModelSettings:
             for step in config.ensemble_scheduling.step
         ),
         message=config,
+        text_only=text_only,
     )
 
 

@@ -1,15 +1,19 @@
 """The config fields this release serves, so that none is ignored in silence.
 
-The table lists what is honoured or may be accepted without effect (duty R of the Triton contract, field
-inventory). A field that is set and is not in the table makes the load fail.
+A table lists what is honoured or may be accepted without effect (duty R of the Triton contract, field
+inventory). A field that is set and is not in the table makes the load fail; one that is accepted without
+effect is warned of.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from repobuild_serve.errors import ConfigError
 
+_LOG = logging.getLogger(__name__)
 _ANY: dict[str, Any] = {"*": None}
 _TENSOR: dict[str, Any] = {"name": None, "data_type": None, "dims": None, "reshape": _ANY}
 _QUEUE: dict[str, Any] = {
@@ -70,6 +74,18 @@ _SERVED: dict[str, Any] = {
 _SWITCHES = {"response_cache": "enable"}
 
 
+# What nothing here looks at, and what no ensemble has a use for.
+_WITHOUT_EFFECT = (
+    "runtime",
+    "optimization.priority",
+    "optimization.cuda",
+    "optimization.gather_kernel_buffer_threshold",
+    "optimization.eager_batching",
+    "instance_group.rate_limiter",
+    "instance_group.host_policy",
+    "model_metrics",
+)
+_NOT_FOR_ENSEMBLES = ("default_model_filename", "cc_model_filenames")
 # What a backend serves beyond the table.
 _BACKENDS: dict[str, dict[str, Any]] = {
     "python": {"input": {**_SERVED["input"], "allow_ragged_batch": None}},
@@ -88,6 +104,40 @@ def refuse_unserved(config: Any) -> None:
         raise ConfigError(
             f"model configuration field {listed} is not supported by this server yet for {config.name}"
         )
+
+
+def warn_of_no_effect(config: Any, own: Iterable[str]) -> None:
+    """Say which fields are set and change nothing, as they do with Triton, which does not say so.
+
+    Args:
+        config: The completed ModelConfig message.
+        own: Fields that the backend of the model has no use for, as paths: ``optimization.graph.level``.
+    """
+    ensemble = config.HasField("ensemble_scheduling")
+    for path in (*_WITHOUT_EFFECT, *(_NOT_FOR_ENSEMBLES if ensemble else ())):
+        if any(_set_values(config, path.split("."))):
+            _LOG.warning("model %s: the field '%s' of its configuration has no effect", config.name, path)
+    for path in own:
+        if any(_set_values(config, path.split("."))):
+            _LOG.warning(
+                "model %s: the field '%s' of its configuration has no effect on models of backend '%s'",
+                config.name,
+                path,
+                config.backend,
+            )
+
+
+def _set_values(message: Any, path: list[str]) -> Iterator[bool]:
+    """Something true for each place at which the field at the end of a path is set."""
+    first, *rest = path
+    for field, value in message.ListFields():
+        if field.name != first:
+            continue
+        if not rest:
+            yield True
+            continue
+        for item in value if field.is_repeated else (value,):
+            yield from _set_values(item, rest)
 
 
 def _unserved(message: Any, served: dict[str, Any], path: str) -> list[str]:

@@ -34,6 +34,7 @@ _PAIRS = {
     "pytorch": {"pytorch_libtorch", "torch_aoti"},
     "tensorflow": {"tensorflow_graphdef", "tensorflow_savedmodel"},
 }
+_MOST_LEVELS = 1 << 16
 _LABEL = re.compile(r"(?!_)[a-zA-Z0-9_]*", re.ASCII)
 """Keys that are label names once an underscore stands before them; two underscores are Prometheus' own."""
 
@@ -114,6 +115,9 @@ def _check_batching(config: Any) -> None:
         if size > config.max_batch_size:
             raise ConfigError(f"dynamic batching preferred size must be <= max batch size for {name}")
     levels = batching.priority_levels
+    if levels > _MOST_LEVELS:
+        # Each has a queue of its own; Triton makes them until memory ends.
+        raise ConfigError(f"there can be {_MOST_LEVELS} priority levels at most, got {levels}, for {name}")
     if levels:
         if not 1 <= batching.default_priority_level <= levels:
             raise ConfigError(f"default priority level must be in range [1, {levels}] for {name}")

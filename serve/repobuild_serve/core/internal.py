@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from repobuild_serve.core.statistics import Timing
+from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Answer, Response, Ticket, responses_of
 from repobuild_serve.errors import Code, RequestError
 
@@ -29,6 +31,7 @@ class InternalCalls:
         self._base = router.register(self)
         self._number = 0
         self._waiting: dict[int, Receive] = {}
+        self._running: dict[int, Callable[[Timing], None]] = {}
 
     def call(self, version: ModelVersion, ticket: Ticket, receive: Receive) -> None:
         """Hand a request to a model.
@@ -54,6 +57,15 @@ class InternalCalls:
     def _refuse(self, ticket: Ticket, error: RequestError) -> None:
         self._loop.call_soon(self.respond, Response(ticket.number, error=error))
 
+    def when_ran(self, number: int, tell: Callable[[Timing], None]) -> None:
+        """Tell what an execution took that goes on after the last response to its request.
+
+        Args:
+            number: The request's.
+            tell: Called once, on the loop's thread.
+        """
+        self._running[number] = tell
+
     def deliver(self, answer: Answer) -> None:
         """See ``Sink.deliver``."""
         for response in responses_of(answer):
@@ -61,8 +73,19 @@ class InternalCalls:
 
     def respond(self, response: Response) -> None:
         """See ``Sink.respond``."""
-        receive = self._waiting.pop(response.number) if response.final else self._waiting[response.number]
+        receive = self._waiting.get(response.number)
+        if receive is None:
+            log_dropped(response)
+            return
+        if response.final:
+            del self._waiting[response.number]
         try:
             receive(response)
         except Exception:  # noqa: BLE001 - the receiver's bug must not cost the model that answered its other requests
             _LOG.exception("the response to an internal request was not taken")
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``."""
+        tell = self._running.pop(number, None)
+        if tell is not None:
+            tell(timing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from repobuild_serve.core.statistics import Timing
 from repobuild_serve.core.ticket import Answer, Response, Sink, responses_of
 
 _SHIFT = 48
@@ -38,3 +39,7 @@ class Router:
     def respond(self, response: Response) -> None:
         """Pass on one response."""
         self._sinks[response.number >> _SHIFT].respond(response)
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """Pass on what an execution took."""
+        self._sinks[number >> _SHIFT].ran(number, timing)

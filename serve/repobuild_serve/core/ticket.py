@@ -68,7 +68,8 @@ class Ticket:
         timeout_ns: Queue time-out that the client asked for; 0 is none.
         priority: Priority level that the client asked for; 0 is none.
         context: What else the request says.
-        timing: Stages of its execution, once it has been run.
+        timing: Stages of its execution, once it has been run. The last response may come before that, if
+            ``Sink.ran`` follows; who answers without an execution sets it, too.
     """
 
     number: int
@@ -160,7 +161,7 @@ class Response:
 
 
 class Sink(Protocol):
-    """Where a model delivers; both are called on the event loop's thread."""
+    """Where a model delivers; every method is called on the event loop's thread."""
 
     def deliver(self, answer: Answer) -> None:
         """Take what came of a batch; every request of it is then done."""
@@ -168,6 +169,13 @@ class Sink(Protocol):
 
     def respond(self, response: Response) -> None:
         """Take one response to one request."""
+        ...
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """Learn what the execution of a request took, once it is over.
+
+        Only models that answer request by request tell so, since their last response may come before that.
+        """
         ...
 
 

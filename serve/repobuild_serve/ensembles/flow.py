@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from repobuild_serve.config.settings import EnsembleStep
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.statistics import Spent
+from repobuild_serve.core.statistics import Spent, Timing
+from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Response, Scalar, Tensor, Ticket
 from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.errors import Code, RequestError
@@ -39,7 +41,7 @@ class _Row:
         self.tensors = tensors
         self.steps = steps
         self.done: set[int] = set()
-        self.below: list[_Row] = []
+        self.below: dict[_Row, None] = {}
         self.answered = False
 
     def get(self, name: str) -> Tensor | None:
@@ -79,7 +81,13 @@ class Flow:
         outputs: Ensemble tensors that make the response.
         decoupled: Whether the ensemble sends any number of responses.
         respond: Takes each response.
-        ended: Called at the end: with what the steps took, and whether all went well.
+        ended: Called at the end, with whether all went well.
+        settled: Called once it has gone well and the execution of every step is over.
+
+    Attributes:
+        ticket: The request.
+        late: Steps that have given their last response, and whose executions go on.
+        spent: What the others took.
     """
 
     def __init__(
@@ -93,7 +101,8 @@ class Flow:
         *,
         decoupled: bool,
         respond: Callable[[Response], None],
-        ended: Callable[[Flow, Spent, bool], None],
+        ended: Callable[[Flow, bool], None],
+        settled: Callable[[Flow], None],
     ) -> None:
         self.ticket = ticket
         self._name = name
@@ -103,14 +112,16 @@ class Flow:
         self._decoupled = decoupled
         self._respond = respond
         self._ended = ended
+        self._settled = settled
         self._root = _Row(None, dict(inputs), set(graph.needed(outputs)))
         self._running = 0
-        self._failed = False
-        self._spent = Spent()
+        self._failed = self._over = False
+        self.late = 0
+        self.spent = Spent()
 
     def begin(self) -> None:
         """Run the steps whose inputs are there."""
-        self._spent.queue = time.monotonic_ns() - self.ticket.arrived
+        self.spent.queue = time.monotonic_ns() - self.ticket.arrived
         self._advance(self._root)
 
     def _advance(self, changed: _Row) -> None:
@@ -146,7 +157,7 @@ class Flow:
             self._fail(exc)
             return
         self._running += 1
-        self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, []))
+        self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, count()))
 
     def _member_ticket(self, row: _Row, step: EnsembleStep, member: ModelVersion) -> Ticket:
         tensors = [
@@ -164,22 +175,47 @@ class Flow:
         )
 
     def _received(
-        self, row: _Row, index: int, ticket: Ticket, seen: list[Response], response: Response
+        self, row: _Row, index: int, ticket: Ticket, seen: Iterator[int], response: Response
     ) -> None:
         """Take a response of a step."""
-        seen.append(response)
+        first = next(seen) == 0
         if response.final:
             self._running -= 1
             if ticket.timing is not None:
-                self._spent.add(ticket.timing)
+                self.spent.add(ticket.timing)
+            elif response.error is None:
+                self.late += 1
+                self._services.calls.when_ran(ticket.number, self._ran)
         if self._failed:
             if not self._running:
-                self._ended(self, self._spent, False)
+                self._end(well=False)
             return
-        if response.error is not None:
+        if not self._decoupled and not first:
+            # Of a member that is to give one response; what has been done with the first one stays.
+            if not response.void:
+                log_dropped(response, self._graph.steps[index].model)
+            self._advance(row)
+        elif not self._decoupled and response.void:
+            self._fail(RequestError("expected a single response, got 0", Code.INTERNAL))
+        elif response.error is not None:
             self._fail(response.error)
-            return
-        self._advance(self._row_of(row, index, response, first=len(seen) == 1))
+        else:
+            self._advance(self._row_of(row, index, response, first=first))
+
+    def _ran(self, timing: Timing) -> None:
+        """Take what a step took whose last response came before its execution was over."""
+        self.late -= 1
+        self.spent.add(timing)
+        self._settle()
+
+    def _end(self, *, well: bool) -> None:
+        self._ended(self, well)
+        self._over = well
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._over and not self.late:
+            self._settled(self)
 
     def _row_of(self, row: _Row, index: int, response: Response, *, first: bool) -> _Row:
         """Put the tensors of a step's response where they belong; the row that has changed."""
@@ -193,7 +229,7 @@ class Flow:
             # All responses have come; if there was none, nothing follows from the step.
             row.answered = True
             return row
-        if response.final and first:
+        if first and (response.final or not self._decoupled):
             row.tensors |= tensors
             row.done.add(index)
             return row
@@ -202,7 +238,7 @@ class Flow:
         new = _Row(row, tensors, set(following))
         new.done.add(index)
         row.answered = True
-        row.below.append(new)
+        row.below[new] = None
         return new
 
     def _answer(self, row: _Row) -> None:
@@ -214,7 +250,7 @@ class Flow:
             return
         row.answered = True
         if row.parent is not None and not row.below:
-            row.parent.below.remove(row)
+            del row.parent.below[row]
         if not self._decoupled:
             self._set_timing()
         self._respond(
@@ -228,7 +264,8 @@ class Flow:
 
     def _set_timing(self) -> None:
         """Tell an ensemble that this one is a step of what the steps took; it looks at the last response."""
-        self.ticket.timing = self._spent.timing(self.ticket.arrived)
+        if not self.late:
+            self.ticket.timing = self.spent.timing(self.ticket.arrived)
 
     def _parameters(self) -> dict[str, Scalar]:
         context = self.ticket.context
@@ -243,7 +280,7 @@ class Flow:
         text = f"in ensemble '{self._name}', {error.told(self.ticket.context.request_id)}"
         self._respond(Response(self.ticket.number, error=RequestError(text, error.code, plain=error.plain)))
         if not self._running:
-            self._ended(self, self._spent, False)
+            self._end(well=False)
 
     def _finish(self) -> None:
         if not all(row.answered for row in self._root.downwards()):
@@ -259,4 +296,4 @@ class Flow:
         if self._decoupled:
             self._set_timing()
             self._respond(Response(self.ticket.number, void=True))
-        self._ended(self, self._spent, True)
+        self._end(well=True)

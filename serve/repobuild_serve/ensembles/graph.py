@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 
 from repobuild_serve.config.settings import EnsembleStep
 
+_REMEMBERED = 1024
+"""Sets of outputs whose steps are remembered: clients choose them, out of very many."""
+
 
 class Graph:
     """The steps of an ensemble and the tensors between them.
@@ -26,6 +29,8 @@ class Graph:
         wanted = frozenset(outputs)
         found = self._needed.get(wanted)
         if found is None:
+            if len(self._needed) >= _REMEMBERED:
+                self._needed.clear()
             found = self._needed[wanted] = frozenset().union(
                 *(
                     {index, *self.ancestors(index)}

@@ -8,7 +8,7 @@ import time
 from repobuild_serve.config.settings import ModelSettings
 from repobuild_serve.core.readiness import DOWN, READY, Readiness
 from repobuild_serve.core.services import Services
-from repobuild_serve.core.statistics import Spent, Statistics
+from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.core.ticket import Response, Sink, Tensor, Ticket
 from repobuild_serve.ensembles.flow import Flow
 from repobuild_serve.ensembles.graph import Graph
@@ -60,6 +60,7 @@ class EnsembleRunner:
             decoupled=self._settings.decoupled,
             respond=self._respond,
             ended=self._ended,
+            settled=self._settled,
         )
         self._flows.add(flow)
         self._loop.call_soon(flow.begin)
@@ -108,10 +109,16 @@ class EnsembleRunner:
     def _respond(self, response: Response) -> None:
         self._sink.respond(response)
 
-    def _ended(self, flow: Flow, spent: Spent, well: bool) -> None:
+    def _ended(self, flow: Flow, well: bool) -> None:
         self._flows.discard(flow)
-        took = time.monotonic_ns() - flow.ticket.arrived
-        if well:
-            self._statistics.ran_steps(flow.ticket.rows, took, spent)
-        else:
+        if not well:
+            took = time.monotonic_ns() - flow.ticket.arrived
             self._statistics.failed_steps(took, 2 if self._services.profile.legacy else 1)
+
+    def _settled(self, flow: Flow) -> None:
+        ticket = flow.ticket
+        self._statistics.ran_steps(ticket.rows, time.monotonic_ns() - ticket.arrived, flow.spent)
+        if ticket.timing is None:
+            # An ensemble that this one is a step of could not learn it from the last response.
+            ticket.timing = flow.spent.timing(ticket.arrived)
+            self._sink.ran(ticket.number, ticket.timing)

@@ -10,6 +10,8 @@ import orjson
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
+from repobuild_serve.core.statistics import Timing
+from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Answer, Response, responses_of
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
@@ -118,6 +120,9 @@ class GenerateService:
             self._budget.give(len(body))
             raise
 
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``: no answer tells."""
+
     def deliver(self, answer: Answer) -> None:
         """See ``Sink.deliver``."""
         for response in responses_of(answer):
@@ -125,7 +130,10 @@ class GenerateService:
 
     def respond(self, response: Response) -> None:
         """See ``Sink.respond``."""
-        call = self._waiting[response.number]
+        call = self._waiting.get(response.number)
+        if call is None:
+            log_dropped(response)
+            return
         if response.final:
             del self._waiting[response.number]
             self._budget.give(call.size)

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from repobuild_serve.core.model import ModelVersion
 from repobuild_serve.core.router import Router
+from repobuild_serve.core.statistics import Timing
+from repobuild_serve.core.surplus import Answered
 from repobuild_serve.core.ticket import Answer, Response, Scalar
 from repobuild_serve.errors import Code, RequestError, queue_full
 from repobuild_serve.http.budget import BUSY, Budget
@@ -33,6 +35,7 @@ _HUGE = 1 << 20
 _INTEGER = re.compile(rb"\s*([+-]?[0-9]+)")
 _INT32 = 1 << 31
 _MOST_DIGITS = 1000
+_NONE = "expected a single response, got 0"
 
 
 class Endpoint:
@@ -68,6 +71,7 @@ class InferService:
         self._most_waiting = limits.queued_requests
         self._waiting: dict[int, Exchange] = {}
         self._endpoints: dict[ModelVersion, Endpoint] = {}
+        self._answered = Answered()
 
     def endpoint(self, version: ModelVersion) -> Endpoint:
         """The endpoint of a model version.
@@ -175,12 +179,19 @@ class InferService:
         return None
 
     def respond(self, response: Response) -> None:
-        """Send the response of a model that answers request by request. See ``Sink.respond``."""
-        exchange = self._waiting.pop(response.number)
+        """Send the response of a model that answers request by request: its first. See ``Sink.respond``."""
+        exchange = self._waiting.pop(response.number, None)
+        if exchange is None:
+            self._answered.drop(response)
+            return
         endpoint, asked, encoding, size = exchange.work
         self._budget.give(size)
+        if not response.final:
+            self._answered.note(response.number, endpoint.plan.name)
         if response.error is not None:
             exchange.reply = refusal(response.error, asked.request_id)
+        elif response.void:
+            exchange.reply = refusal(RequestError(_NONE, Code.INTERNAL, plain=True), asked.request_id)
         else:
             try:
                 header, blobs = single_response(endpoint.plan, asked, response)
@@ -194,6 +205,9 @@ class InferService:
                 exchange.reply = error_reply(500, "internal error, see the server's log")
         if not exchange.connection.write_only(exchange):
             exchange.connection.advance()
+
+    def ran(self, number: int, timing: Timing) -> None:
+        """See ``Sink.ran``: no answer tells."""
 
     def deliver(self, answer: Answer) -> None:
         """Send the answer of a batch to the clients it came from. See ``Sink.deliver``."""

@@ -15,6 +15,7 @@ from repobuild_serve.lifecycle.directory import Models
 from repobuild_serve.lifecycle.graph import members
 from repobuild_serve.lifecycle.instances import Change, same_but_for_instances
 from repobuild_serve.lifecycle.loading import Source, load_version, prepare_change
+from repobuild_serve.lifecycle.overrides import Scratch
 from repobuild_serve.lifecycle.pool import Pool
 from repobuild_serve.lifecycle.states import Record, State
 
@@ -46,7 +47,7 @@ class Changer:
         self._sink = sink
         self._pool = pool
         self._retries = retries
-        self._scratches: set[Source] = set()
+        self._scratches: dict[Scratch, int] = {}
         self._unplaced: set[ModelVersion] = set()
 
     async def change(self, name: str, source: Source) -> str:
@@ -60,16 +61,17 @@ class Changer:
             Why it failed; empty if it did not.
 
         Raises:
-            StartError: A package is missing, at the start.
+            StartError: A package is missing, while that is to end the server.
         """
         model = self._models.track(name)
         folder = source.folder
         if folder.problem is not None and not folder.versions:
+            problem = self._as_load_error(name, folder.problem)
             if not model.records:
-                model.records[_NO_VERSION] = _failed(folder.problem)
-            _LOG.error("failed to load '%s': %s", name, folder.problem.text)
-            self._share(source, ())
-            return folder.problem.text
+                model.records[_NO_VERSION] = _failed(problem)
+            _LOG.error("failed to load '%s': %s", name, problem.text)
+            self.share(source)
+            return problem.text
         model.records.pop(_NO_VERSION, None)
         ready = model.ready()
         updates = [
@@ -93,7 +95,7 @@ class Changer:
         for number, change in changes.items():
             if isinstance(change, Change) and (error := _apply(ready[number], change)) is not None:
                 errors[number] = error
-        self._share(source, versions.values())
+        self.share(source, versions.values())
         self._unplaced.difference_update(versions.values())
         if errors:
             self._give_up(name, versions, errors)
@@ -126,9 +128,9 @@ class Changer:
         except LoadError as exc:
             return exc
         except StartError as exc:
-            if self.starting:
-                raise
-            return LoadError(exc.render(), Code.INTERNAL)
+            error = self._as_load_error(source.folder.name, exc)
+            _LOG.error("failed to load '%s' version %d: %s", source.folder.name, number, error.text)
+            return error
         self._unplaced.add(version)
         return version
 
@@ -140,7 +142,19 @@ class Changer:
                 lambda: prepare_change(version, workers, source.folder, self._services)
             )
         except (LoadError, StartError) as exc:
-            return exc if isinstance(exc, LoadError) else LoadError(exc.render(), Code.INTERNAL)
+            return self._as_load_error(source.folder.name, exc)
+
+    def _as_load_error(self, name: str, error: LoadError | StartError) -> LoadError:
+        """Why a model cannot be loaded.
+
+        Raises:
+            StartError: A package is missing, while that is to end the server.
+        """
+        if isinstance(error, LoadError):
+            return error
+        if self.starting:
+            raise error
+        return error.for_model(name)
 
     def _start(self, versions: Mapping[int, ModelVersion]) -> dict[int, LoadError]:
         errors: dict[int, LoadError] = {}
@@ -166,31 +180,36 @@ class Changer:
                 record.state = State.UNLOADING
             self._models.end(version, record)
 
-    def _share(self, source: Source, versions: Collection[ModelVersion]) -> None:
-        """Remove the files that came with a request once the last version loaded from them is gone."""
-        if source.scratch is None:
+    def share(self, source: Source, versions: Collection[ModelVersion] = ()) -> None:
+        """Keep files that came with a request as long as versions use them, or may be loaded from them."""
+        scratch = source.scratch
+        if scratch is None:
             return
-        self._scratches.add(source)
-        left = len(versions)
+        self._scratches[scratch] = self._scratches.get(scratch, 0) + len(versions)
 
         def gone() -> None:
-            nonlocal left
-            left -= 1
-            if left <= 0:
-                self._scratches.discard(source)
-                self._pool.run(source.discard)
+            if scratch in self._scratches:
+                self._scratches[scratch] -= 1
+                self.sweep()
 
         for version in versions:
             version.when_gone(gone)
-        if not versions:
-            gone()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove files that came with requests and that no model needs any more."""
+        needed = {source.scratch for source in self.known.values()}
+        for scratch, users in tuple(self._scratches.items()):
+            if not users and scratch not in needed:
+                del self._scratches[scratch]
+                self._pool.run(scratch.remove)
 
     def close(self) -> None:
         """Release what the process must not leave behind. Does not wait."""
         for version in self._unplaced:
             version.close()
-        for source in self._scratches:
-            source.discard()
+        for scratch in self._scratches:
+            scratch.remove()
         self._unplaced.clear()
         self._scratches.clear()
 

@@ -59,7 +59,11 @@ class Control:
         self._models = models
         self._loop = services.loop
         self._reading = Reading(
-            options.repositories, options.auto_complete, options.config_name, options.gpus
+            options.repositories,
+            options.auto_complete,
+            options.config_name,
+            options.gpus,
+            options.min_compute_capability,
         )
         self._readers = Pool(services.loop, _READERS, "read")
         # Apart, for a model that completes its config may take as long as it likes over it.
@@ -112,7 +116,7 @@ class Control:
             One line per model that is not fully READY.
 
         Raises:
-            StartError: A package that the models need is missing.
+            StartError: A package that the models need is missing, and that is to end the server.
             OSError: A repository cannot be read.
         """
         await self._readers.run(import_natives)
@@ -123,7 +127,7 @@ class Control:
             names, twice = await self.names()
             problems += [f"{name}: not unique across all model repositories" for name in twice]
             names = [name for name in names if name not in twice]
-        self._changer.starting = True
+        self._changer.starting = options.exit_on_error
         try:
             with self._operation():
                 outcome = await self._load({name: Overrides() for name in names})
@@ -259,6 +263,7 @@ class Control:
                 self._drop_ensemble(name, exc.text)
                 # Without a fingerprint: the next load is to try again, whatever has changed.
                 self._changer.known[name] = replace(source, print=None)
+                self._changer.share(source)
                 return exc.text
         return await self._changer.change(name, source)
 
@@ -308,6 +313,7 @@ class Control:
                         self._changer.known.pop(one, None)
                         self._asked.discard(one)
                         self._models.retire(one)
+                    self._changer.sweep()
                     for ensemble in sorted(broken):
                         self._drop_ensemble(ensemble, f"a model that it is made of was unloaded: {name}")
                     return

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild_serve.backends.model_backend import Opening
+from repobuild_serve.backends.model_backend import Opening, fields_without_effect, takes_text_only
 from repobuild_serve.backends.parameters import placement
 from repobuild_serve.config.complete import resolve_instances
 from repobuild_serve.config.override import parse_override
 from repobuild_serve.config.settings import ModelSettings, settings_from
+from repobuild_serve.config.support import warn_of_no_effect
 from repobuild_serve.core.model import ModelVersion, Runner
 from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics
 from repobuild_serve.ensembles.labels import with_inherited
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, ConfigError, LoadError, StartError
-from repobuild_serve.gpus import Gpu, numbers
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu, numbers
 from repobuild_serve.lifecycle.fingerprint import Fingerprint, fingerprint
 from repobuild_serve.lifecycle.instances import Change, signatures
 from repobuild_serve.lifecycle.overrides import Overrides, Scratch
@@ -49,12 +50,14 @@ class Reading:
         auto_complete: Whether missing parts of a config are taken from the model.
         config_name: Value of ``--model-config-name``; empty for none.
         gpus: The GPUs of this machine.
+        min_compute_capability: What they had to offer to be among them.
     """
 
     repositories: Sequence[Path]
     auto_complete: bool = True
     config_name: str = ""
     gpus: tuple[Gpu, ...] = ()
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +114,7 @@ def read_source(name: str, overrides: Overrides, reading: Reading, known: Source
         config=config,
         config_name=reading.config_name,
         gpus=reading.gpus,
+        min_compute_capability=reading.min_compute_capability,
     )
     return Source(folder, state)
 
@@ -123,7 +127,12 @@ def _read_files(name: str, overrides: Overrides, reading: Reading) -> Source:
     try:
         scratch.write(overrides.files)
         folder = read_model(
-            scratch.path, name=name, auto_complete=reading.auto_complete, config=config, gpus=reading.gpus
+            scratch.path,
+            name=name,
+            auto_complete=reading.auto_complete,
+            config=config,
+            gpus=reading.gpus,
+            min_compute_capability=reading.min_compute_capability,
         )
     except BaseException:
         scratch.remove()
@@ -191,8 +200,9 @@ def resolved_settings(folder: ModelFolder) -> ModelSettings:
     """
     config: Any = type(folder.config)()
     config.CopyFrom(folder.config)
-    resolve_instances(config, numbers(folder.gpus))
-    return settings_from(config, folder.path)
+    warn_of_no_effect(config, fields_without_effect(folder.backend))
+    resolve_instances(config, numbers(folder.gpus), folder.min_compute_capability)
+    return settings_from(config, folder.path, text_only=takes_text_only(folder.backend))
 
 
 def runner_for(

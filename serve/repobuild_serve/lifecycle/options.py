@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-from repobuild_serve.gpus import Gpu
+from repobuild_serve.gpus import MIN_COMPUTE_CAPABILITY, Gpu
 
 
 class Mode(enum.Enum):
@@ -28,8 +28,10 @@ class ControlOptions:
         config_name: Value of ``--model-config-name``; empty for none.
         threads: Versions loaded at a time.
         retries: How often a load that failed is tried again at once.
+        exit_on_error: Whether a package that is missing at the start ends the server.
         startup: Models to load at the start in explicit mode; ``*`` alone stands for all.
         gpus: The GPUs of this machine.
+        min_compute_capability: What they had to offer to be among them.
     """
 
     repositories: tuple[Path, ...]
@@ -40,3 +42,5 @@ class ControlOptions:
     retries: int = 0
     startup: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    min_compute_capability: float = MIN_COMPUTE_CAPABILITY
+    exit_on_error: bool = True

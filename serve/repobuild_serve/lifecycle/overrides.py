@@ -62,7 +62,7 @@ def decode_base64(text: str) -> bytes:
 
 
 class Scratch:
-    """A private folder that stands in for a model folder, removed when no version needs it any more."""
+    """A private folder that stands in for a model folder, removed when no model needs it any more."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="repobuild-serve-"))

@@ -41,6 +41,9 @@ async def read_all(
 ) -> Found:
     """Read models, and the members of those that are ensembles, and so on.
 
+    A member whose files came with a request is as it was loaded: what lies on disk, if anything, is another
+    model.
+
     Args:
         requests: What each request brought along, by model name.
         known: What the models that serve were loaded from.
@@ -56,7 +59,10 @@ async def read_all(
         found.names |= waiting
         names = sorted(waiting)
         sources = await all_of(
-            _read(name, requests.get(name, Overrides()), known.get(name), reading, pool) for name in names
+            _unchanged()
+            if name not in requests and name in known and known[name].scratch is not None
+            else _read(name, requests.get(name, Overrides()), known.get(name), reading, pool)
+            for name in names
         )
         waiting = set()
         for name, source in zip(names, sources, strict=True):
@@ -68,6 +74,10 @@ async def read_all(
             config = (source or known[name]).folder.config
             waiting |= members(config) - found.names
     return found
+
+
+async def _unchanged() -> None:
+    """A model that need not be read."""
 
 
 async def _read(

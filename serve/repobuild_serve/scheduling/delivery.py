@@ -64,6 +64,8 @@ class Delivery:
         if outcome.responses is not None:
             for response in outcome.responses:
                 self._sink.respond(response)
+            for ticket in tickets:
+                self._sink.ran(ticket.number, timing)
         else:
             self._sink.deliver(
                 Answer(

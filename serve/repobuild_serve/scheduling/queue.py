@@ -5,7 +5,7 @@ Pure bookkeeping, like ``scheduling.forming``: every method is told the time, in
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -17,13 +17,16 @@ _SPARE_DEADLINES = 64
 
 
 class _Level:
-    """The requests of one priority: those whose time-out expired wait behind the fresh ones."""
+    """The requests of one priority: those whose time-out expired wait behind the fresh ones.
+
+    Fresh ones are kept by number, so that each may leave from wherever it waits at the same small cost.
+    """
 
     __slots__ = ("delayed", "fresh", "policy")
 
     def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
-        self.fresh: deque[Ticket] = deque()
+        self.fresh: OrderedDict[int, Ticket] = OrderedDict()
         self.delayed: deque[Ticket] = deque()
 
     def __len__(self) -> int:
@@ -50,7 +53,8 @@ class RequestQueue:
         # Entries of requests that have left stay until they come to the front or are too many.
         self._deadlines: list[tuple[int, int]] = []
         self._timed: dict[int, tuple[_Level, Ticket]] = {}
-        self._first = self._levels[0].fresh
+        # The whole queue, if it is plain.
+        self._first: deque[Ticket] = deque()
         self.bounded = any(level.policy.max_size for level in self._levels)
         self.plain = not self._many and not self._timeouts
         self.rows = 0
@@ -63,16 +67,19 @@ class RequestQueue:
         """The requests in the order in which they would leave."""
         if self.plain:
             return iter(self._first)
-        return chain.from_iterable(chain(level.fresh, level.delayed) for level in self._levels)
+        return chain.from_iterable(chain(level.fresh.values(), level.delayed) for level in self._levels)
 
     def full(self, ticket: Ticket) -> bool:
         """Whether the policy of its level allows no further request like this one."""
         level = self._level(ticket)
-        return 0 < level.policy.max_size <= len(level)
+        return 0 < level.policy.max_size <= (len(self._first) if self.plain else len(level))
 
     def last(self) -> Ticket | None:
         """The fresh request of the lowest priority that came last."""
-        return next((level.fresh[-1] for level in reversed(self._levels) if level.fresh), None)
+        if self.plain:
+            return self._first[-1] if self._first else None
+        level = next((level for level in reversed(self._levels) if level.fresh), None)
+        return None if level is None else level.fresh[next(reversed(level.fresh))]
 
     def push(self, ticket: Ticket) -> bool:
         """Append a request.
@@ -80,9 +87,12 @@ class RequestQueue:
         Returns:
             Whether its time-out is now the nearest one.
         """
-        level = self._level(ticket)
-        level.fresh.append(ticket)
         self.rows += ticket.rows
+        if self.plain:
+            self._first.append(ticket)
+            return False
+        level = self._level(ticket)
+        level.fresh[ticket.number] = ticket
         timeout = level.policy.timeout_ns
         if not timeout:
             return False
@@ -120,7 +130,7 @@ class RequestQueue:
             if timed is None:
                 continue
             level, ticket = timed
-            level.fresh.remove(ticket)
+            del level.fresh[number]
             if level.policy.delay_expired:
                 level.delayed.append(ticket)
             else:
@@ -146,7 +156,7 @@ class RequestQueue:
     def _pop(self) -> Ticket:
         for level in self._levels:
             if level.fresh:
-                return level.fresh.popleft()
+                return level.fresh.popitem(last=False)[1]
             if level.delayed:
                 return level.delayed.popleft()
         raise IndexError("the queue is empty")

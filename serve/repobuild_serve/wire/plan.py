@@ -15,8 +15,6 @@ from repobuild_serve.errors import RequestError
 _REMEMBERED = 1024
 _LONGEST_HEADER = 4096
 _SPARE_VALUES = 1 << 16
-_TEXT_BACKENDS = frozenset({"onnxruntime", "pytorch"})
-"""Backends whose libraries take strings as text only, not as bytes."""
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
     "prepended to each "
@@ -161,7 +159,7 @@ class InferPlan:
         self.outputs_by_name = {item.name: index for index, item in enumerate(settings.outputs)}
         self.variable = any(item.variable and not item.ragged for item in settings.inputs)
         self.optional = any(item.optional for item in settings.inputs)
-        self.text_only = settings.backend in _TEXT_BACKENDS
+        self.text_only = settings.text_only
         self.layouts: dict[bytes, BinaryLayout] = {}
         self.most_values = _most_values(settings)
         self.all_binary = tuple(Wanted(index, binary=True) for index in range(len(settings.outputs)))

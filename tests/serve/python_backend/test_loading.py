@@ -336,7 +336,7 @@ def test_warm_up_runs_before_serving(started, models, repository, identity):
     found = reasons(server)
     assert "failed to run warmup sample 'w'" in found["cold"]
     assert "ValueError: still cold" in found["cold"]
-    assert "failed to run warmup sample 'w': no" in found["refusing"]
+    assert found["refusing"] == "Invalid argument: failed to run warmup sample 'w': no; "
 
 
 @pytest.mark.parametrize("package", [False, True], ids=["namespace", "package"])

@@ -28,6 +28,7 @@ class PythonBackend:
     platform = ""
     default_filename = "model.py"
     default_count = 1
+    without_effect = ("optimization.graph.level", "optimization.execution_accelerators")
 
     def configure(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
         """See ``ModelBackend.configure``.

@@ -99,7 +99,7 @@ class PythonWorker:
         def respond(response: Response) -> None:
             nonlocal left
             left -= response.final
-            if response.error is not None:
+            if response.error is not None and not errors:
                 errors.append(response.error)
             settle()
 
