@@ -148,11 +148,37 @@ def test_an_address_that_is_not_this_machines(launch, repository):
     assert "error[port-unavailable]" in text
 
 
+def test_an_address_that_no_name_is_written_like(launch, repository):
+    repository.identity("m")
+    status, text = outcome(launch, repository.path, "--http-address=a..b")
+    assert status == 7
+    assert "error[port-unavailable]" in text
+
+
 def test_a_port_file_that_cannot_be_written(launch, repository, tmp_path):
     repository.identity("m")
     status, text = outcome(launch, repository.path, f"--port-file={tmp_path}/no/such/folder")
     assert status == 7
     assert "error[port-file-unwritable]" in text
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_port_file_replaces_nothing_but_a_file(launch, repository, tmp_path, kind):
+    repository.identity("m")
+    path = tmp_path / "there" / "ports"
+    path.parent.mkdir()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("elsewhere")
+    before = path.lstat().st_ino
+    status, text = outcome(launch, repository.path, f"--port-file={path}")
+    assert status == 7
+    assert "error[port-file-unwritable]" in text
+    assert path.lstat().st_ino == before
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
