@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import ssl
+import stat
 from pathlib import Path
 
 from repobuild_serve.errors import StartError
@@ -82,7 +83,8 @@ class Ports:
                 hint=f"choose a port from 1024 on with {option}",
                 exit_code=7,
             ) from exc
-        except OSError as exc:
+        except (OSError, UnicodeError) as exc:
+            # The second: a host name that cannot be looked up, since no DNS name is written like that.
             raise StartError(
                 "port-unavailable",
                 f"the {what} port {port} on {address} cannot be opened",
@@ -102,12 +104,9 @@ class Ports:
         Raises:
             StartError: It cannot be written.
         """
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        text = json.dumps({"http": http, "metrics": metrics, "pid": os.getpid()})
         try:
-            temporary.write_text(
-                json.dumps({"http": http, "metrics": metrics, "pid": os.getpid()}), encoding="utf-8"
-            )
-            temporary.replace(path)
+            _replace(path, text)
         except OSError as exc:
             raise StartError(
                 "port-file-unwritable",
@@ -145,6 +144,24 @@ class Ports:
     def busy(self) -> bool:
         """Whether any connection is open."""
         return any(host.connections for host in self._hosts)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all; anything but a file that bears its name stays as it is.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        # A device, say, which root could replace.
+        raise OSError("there is something of this name that is no regular file")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from repobuild_serve import __version__
 from repobuild_serve.backends.options import configure_backends
@@ -242,13 +245,29 @@ def serve(options: Options) -> int:
     Raises:
         StartError: The server cannot start.
     """
+    factory = None
     try:
         import uvloop
     except ImportError:
         _LOG.warning("uvloop is not installed: the server runs on asyncio's own loop, which is slower")
-        return asyncio.run(_run(options))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(options))
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        status = runner.run(_run(options))
+    if status:
+        _leave(status)
+    return status
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process although threads are still within native code of a model.
+
+    The interpreter's own end would make such a thread abort the process when it comes back for the lock.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - what a normal end would call, and there is no public name for it
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 async def _run(options: Options) -> int:

@@ -11,9 +11,11 @@ from repobuild_serve.core.execution import Executor, Outcome
 from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import Ticket
 from repobuild_serve.errors import RequestError
+from repobuild_serve.scheduling import scheduler
 from repobuild_serve.scheduling.direct import DirectFormer
 from repobuild_serve.scheduling.forming import BatchFormer
 from repobuild_serve.scheduling.scheduler import Scheduler
+from repobuild_serve.scheduling.short_runs import STREAK
 from repobuild_serve.scheduling.workers import ThreadWorker
 
 TIMING = Timing(0, 0, 0, 0)
@@ -90,6 +92,15 @@ class Busy:
         return None
 
 
+class Short(Busy):
+    """A worker that may run batches on the loop's thread, in no time."""
+
+    inline = True
+
+    def run_here(self, tickets, rows):
+        return Outcome(TIMING)
+
+
 def policy(size=4, **queue):
     return BatchingPolicy(
         max_batch_size=size, preferred=(size,), delay_ns=1_000_000_000, queue=QueuePolicy(**queue)
@@ -99,9 +110,9 @@ def policy(size=4, **queue):
 class Setting:
     """A scheduler over workers that never end by themselves."""
 
-    def __init__(self, former, workers=1, **options):
+    def __init__(self, former, workers=1, kind=Busy, **options):
         self.loop, self.sink = Loop(), Sink()
-        self.workers = [Busy() for _ in range(workers)]
+        self.workers = [kind() for _ in range(workers)]
         self.statistics = Statistics()
         self.scheduler = Scheduler(former, self.workers, self.statistics, **options)
         self.scheduler.start(self.loop, self.sink)
@@ -293,3 +304,23 @@ def test_a_batch_that_an_instance_fails_to_take_is_answered_and_the_next_one_run
     one.done(worker, *worker.end())
     assert not one.scheduler.busy()
     assert one.statistics.failures["BACKEND"] == 1
+
+
+def test_a_long_queue_of_short_batches_leaves_the_loop_time_for_others(setting, monkeypatch):
+    one = setting(DirectFormer(), kind=Short)
+    (worker,) = one.workers
+    for _ in range(STREAK):
+        one.ask(1)
+        one.done(worker, *worker.end())
+    monkeypatch.setattr(scheduler, "TURN_NS", 0)
+    events = []
+    for number in range(3):
+        one.number += 1
+        one.scheduler.submit(Ticket(one.number, 1, time.monotonic_ns(), [b""], [(1,)]))
+        one.loop.call_soon(events.append, number)
+    one.sink.deliver = lambda answer: events.append("answer")
+    one.loop.turn()
+    assert worker.batches == []
+    assert events == ["answer", 0, 1, 2, "answer", "answer"]
+    assert one.scheduler.pending() == 0
+    assert one.loop.due == []

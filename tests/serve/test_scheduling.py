@@ -152,3 +152,12 @@ def test_long_runs_take_a_small_share_of_the_loop():
         else:
             runs.ran_elsewhere(batch(), timing(took, took))
     assert here < 20
+
+
+def test_a_long_run_that_was_paid_for_vouches_for_no_larger_inputs():
+    runs = ShortRuns()
+    short_until_paid(runs, 2 * SHORT_NS)
+    assert runs.allows(batch())
+    runs.ran_elsewhere(batch(64), timing(SHORT_NS * 2, SHORT_NS * 2))
+    assert runs.allows(batch())
+    assert not runs.allows(batch(64))

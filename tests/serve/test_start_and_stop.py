@@ -13,6 +13,7 @@ import threading
 import time
 
 import pytest
+from onnx import TensorProto, helper
 
 from repobuild_serve import __version__
 from repobuild_serve.errors import StartError
@@ -151,11 +152,37 @@ def test_an_address_that_is_not_this_machines(launch, repository):
     assert "error[port-unavailable]" in text
 
 
+def test_an_address_that_no_name_is_written_like(launch, repository):
+    repository.identity("m")
+    status, text = outcome(launch, repository.path, "--http-address=a..b")
+    assert status == 7
+    assert "error[port-unavailable]" in text
+
+
 def test_a_port_file_that_cannot_be_written(launch, repository, tmp_path):
     repository.identity("m")
     status, text = outcome(launch, repository.path, f"--port-file={tmp_path}/no/such/folder")
     assert status == 7
     assert "error[port-file-unwritable]" in text
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_port_file_replaces_nothing_but_a_file(launch, repository, tmp_path, kind):
+    repository.identity("m")
+    path = tmp_path / "there" / "ports"
+    path.parent.mkdir()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("elsewhere")
+    before = path.lstat().st_ino
+    status, text = outcome(launch, repository.path, f"--port-file={path}")
+    assert status == 7
+    assert "error[port-file-unwritable]" in text
+    assert path.lstat().st_ino == before
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -295,6 +322,58 @@ def test_the_exit_time_out(started, repository, connect):
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(15) == 1
     assert "Exit timeout expired. Exiting immediately." in server.log.read_text()
+
+
+def endless_model():
+    """A graph that adds 1 to its input again and again, for much longer than any test."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Add", ["sum", "one"], ["more"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["rows", 1]),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("more", TensorProto.FLOAT, ["rows", 1]),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "yes", "X"], ["Y"], body=body)],
+        "endless",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["rows", 1])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, ["rows", 1])],
+        [
+            helper.make_tensor("trips", TensorProto.INT64, [], [1 << 40]),
+            helper.make_tensor("yes", TensorProto.BOOL, [], [True]),
+            helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_the_exit_time_out_within_native_code(started, repository, connect):
+    repository.onnx("endless", endless_model())
+    repository.config(
+        "endless",
+        'backend: "onnxruntime"\nmax_batch_size: 4\n'
+        'input { name: "X" data_type: TYPE_FP32 dims: 1 }\n'
+        'output { name: "Y" data_type: TYPE_FP32 dims: 1 }\n',
+    )
+    server = started(repository, "--exit-timeout-secs=1")
+    connection = connect(server)
+    body = b'{"inputs":[{"name":"X","shape":[1,1],"datatype":"FP32","data":[1]}]}'
+    connection.sendall(
+        b"POST /v2/models/endless/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    time.sleep(0.3)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(15) == 1
+    assert server.log.read_text().endswith("Exit timeout expired. Exiting immediately.\n")
 
 
 def test_the_server_imports_neither_the_client_nor_grpc_nor_the_builder(repository, tmp_path):

@@ -21,6 +21,8 @@ from repobuild_serve.scheduling.timer import DeadlineTimer
 from repobuild_serve.scheduling.workers import Worker
 
 _LOG = logging.getLogger(__name__)
+TURN_NS = 1_000_000
+"""How long batches may run on the loop's thread before the rest must wait for its next turn."""
 
 
 class Scheduler:
@@ -94,10 +96,9 @@ class Scheduler:
             raise next(iter(self._lost.values()))
         if self._bounded and self._full(ticket):
             raise queue_full()
-        if self._former.enqueue(ticket) and not self._turn_due:
+        if self._former.enqueue(ticket):
             # At the end of this turn of the loop, so that what arrives in the same turn may share the batch.
-            self._turn_due = True
-            self._loop.call_soon(self._pump)
+            self._pump_soon()
 
     def pending(self) -> int:
         """Requests that no instance has begun."""
@@ -211,6 +212,11 @@ class Scheduler:
             self._pump(here=False)
         return self._former.full(ticket)
 
+    def _pump_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._pump)
+
     def _pump(self, *, here: bool = True) -> None:
         """Reject what has expired, form what is due, and set instances to work.
 
@@ -223,6 +229,8 @@ class Scheduler:
         expired = former.expire(now)
         wake = former.form(now, len(idle), len(self._ahead))
         here = here and self._inline
+        # Time passes only with batches that run here, so that one of them may always run.
+        until = now + TURN_NS
         while idle and (batch := self._take(now)) is not None:
             worker = idle.pop()
             if here and self._short.allows(batch):
@@ -234,6 +242,10 @@ class Scheduler:
             else:
                 self._hand_over(worker, batch)
             wake = former.form(now, len(idle), len(self._ahead))
+            if now >= until:
+                # A long queue of short batches must not keep the loop from everything else.
+                self._pump_soon()
+                break
         if self._helping and not idle and len(self._ahead) < len(self._workers):
             self._give_ahead()
         if self._timer is not None:
