@@ -10,19 +10,29 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import threading
 from pathlib import Path
 from typing import Any
 
 from repobuild_serve.errors import StartError
 
+_MAKING = threading.Lock()
 
-@functools.cache
+
 def model_config_class() -> Any:
-    """The message class of ``inference.ModelConfig``.
+    """The message class of ``inference.ModelConfig``; the same one for every thread.
 
     Raises:
         StartError: protobuf or the tritonclient files are not installed, or not as expected.
     """
+    # Two threads that fill the cache at once would each get a class of their own, and messages of different
+    # classes are never equal.
+    with _MAKING:
+        return _make_class()
+
+
+@functools.cache
+def _make_class() -> Any:
     try:
         from google.protobuf import descriptor_pool, message_factory
     except ImportError as exc:

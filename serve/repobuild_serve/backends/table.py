@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from importlib.metadata import entry_points
 from typing import Any, cast
 
@@ -24,13 +25,23 @@ def backend_names() -> frozenset[str]:
     return frozenset(_BUILT_IN) | entry_points(group=_GROUP).names
 
 
-@functools.cache
+_MAKING = threading.RLock()
+
+
 def backend_named(name: str) -> ModelBackend:
-    """The backend called ``name``.
+    """The backend called ``name``; the same one for every thread.
 
     Raises:
         LoadError: No backend has that name.
     """
+    # Two threads that fill the cache at once would each get a backend of their own, and what one knows of the
+    # process (its settings, shared modules) the other would not.
+    with _MAKING:
+        return _make_backend(name)
+
+
+@functools.cache
+def _make_backend(name: str) -> ModelBackend:
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         return _model_backend(getattr(importlib.import_module(module), attribute)())
