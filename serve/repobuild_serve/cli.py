@@ -294,6 +294,8 @@ def _check_usage(given: dict[str, Any]) -> None:
     """
     if given["repository"] is None and not given["more_repositories"]:
         raise click.UsageError("Missing argument 'REPOSITORY'.")
+    if not given["http_address"].strip():
+        raise click.UsageError("--http-address must not be empty; 0.0.0.0 or :: is every address.")
     if given["load_model"] and given["model_control_mode"].lower() != "explicit":
         raise click.UsageError("--load-model requires --model-control-mode=explicit.")
     if "*" in given["load_model"] and len(given["load_model"]) > 1:

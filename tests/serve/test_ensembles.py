@@ -25,6 +25,7 @@ from repobuild_serve.core.services import Services
 from repobuild_serve.core.statistics import Statistics, Timing
 from repobuild_serve.core.ticket import NO_CONTEXT, Context, Response, Tensor
 from repobuild_serve.datatypes import BY_WIRE_NAME
+from repobuild_serve.ensembles.flow import Flow
 from repobuild_serve.ensembles.graph import Graph
 from repobuild_serve.ensembles.runner import EnsembleRunner
 from repobuild_serve.errors import Code, RequestError
@@ -559,3 +560,15 @@ def test_what_is_remembered_of_requested_outputs_is_bounded():
         wanted = [name for index, name in enumerate(names) if bits >> index & 1]
         assert graph.needed(wanted) == {index for index in range(16) if bits >> index & 1}
     assert len(graph._needed) <= 1024
+
+
+def test_a_step_whose_response_cannot_be_taken_ends_the_request_with_an_error(members, monkeypatch, caplog):
+    def fail(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Flow, "_row_of", fail)
+    (response,) = ask(members, CHAIN, tensor("IN", [1.0]))
+    assert response.error is not None
+    assert response.error.code is Code.INTERNAL
+    assert "the response of a step could not be taken" in caplog.text
+    assert not any(version.busy() for version in members.models.values())

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 EXPLICIT = "--model-control-mode=explicit"
@@ -147,6 +148,7 @@ def test_all_models_at_the_start(started, repository):
         ["--model-control-mode=sometimes"],
         ["--repository-poll-secs=0"],
         ["--model-config-name=../x"],
+        ["--http-address="],
     ],
 )
 def test_wrong_usage(launch, repository, options):
@@ -566,6 +568,26 @@ def test_a_config_by_name(started, repository):
     server = started(repository, "--model-config-name=small", "--model-namespacing=false")
     assert server.ask("GET", "/v2/models/m/config").json["max_batch_size"] == 3
     assert server.ask("GET", "/v2/models/plain/config").json["max_batch_size"] == 8
+
+
+def test_a_version_that_fails_leaves_the_instances_of_the_others_as_they_were(started, repository):
+    repository.echo("m", extra="version_policy { all { } }")
+    (repository.path / "m" / "2").mkdir()
+    (repository.path / "m" / "2" / "model.txt").write_text("fine")
+    server = started(repository, EXPLICIT, "--load-model=m")
+    config = repository.path / "m" / "config.pbtxt"
+    config.write_text(config.read_text().replace("count: 1", "count: 3"))
+    (repository.path / "m" / "2" / "model.txt").write_text("broken")
+    assert load(server, "m").status == 400
+    assert server.ask("GET", "/v2/models/m/versions/1/config").json["instance_group"][0]["count"] == 1
+    threads = len(psutil.Process(server.process.pid).threads())
+    assert load(server, "m").status == 400
+    assert server.infer("m/versions/1", ONE).status == 200
+    # The instances that were brought up for nothing have gone.
+    wait_for(lambda: len(psutil.Process(server.process.pid).threads()) <= threads)
+    (repository.path / "m" / "2" / "model.txt").write_text("fine again")
+    assert load(server, "m").status == 200
+    assert server.ask("GET", "/v2/models/m/versions/1/config").json["instance_group"][0]["count"] == 3
 
 
 # In flight

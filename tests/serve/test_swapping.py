@@ -309,3 +309,64 @@ def test_two_hundred_loads_leave_nothing_behind(started, repository, how):
         once(number)
     assert settled() == (threads, files)
     assert process.memory_info().rss - memory < 8 << 20
+
+
+CHAIN = """\
+platform: "ensemble"
+max_batch_size: 8
+input [{ name: "IN" data_type: TYPE_FP32 dims: [ 1 ] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }]
+ensemble_scheduling {
+  step {
+    model_name: "first" model_version: -1
+    input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "between" }
+  }
+  step {
+    model_name: "second" model_version: -1
+    input_map { key: "IN" value: "between" } output_map { key: "OUT" value: "OUT" }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("change", ["unload", "replace", "end"])
+def test_a_request_of_an_ensemble_keeps_the_members_that_it_began_with(started, repository, gate, change):
+    repository.echo("first", extra=f'parameters {{ key: "gate" value {{ string_value: "{gate.path}" }} }}')
+    repository.echo("second")
+    folder = repository.config("chain", CHAIN)
+    (folder / "1").mkdir()
+    server = started(repository, EXPLICIT, "--load-model=chain")
+    with server.connect() as connection, connection.makefile("rb") as stream:
+        body = json.dumps(ONE).encode()
+        connection.sendall(
+            b"POST /v2/models/chain/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        until = time.monotonic() + 20
+        while not gate.reached():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        if change == "unload":
+            assert server.ask("POST", "/v2/repository/models/second/unload").status == 200
+        elif change == "replace":
+            # Its output is called otherwise, so the ensemble cannot be served by it.
+            write(repository, "second", 2)
+            server.ask("POST", "/v2/repository/models/second/load")
+        else:
+            server.process.terminate()
+        time.sleep(0.2)
+        gate.open()
+        assert b" 200 " in stream.readline()
+        assert b'"data":[1.0]' in stream.read1(4096)
+    if change == "end":
+        assert server.process.wait(20) == 0
+        return
+    assert server.infer("chain", ONE).status == 404
+
+    def gone():
+        index = server.ask("POST", "/v2/repository/index").json
+        entry = next(item for item in index if (item["name"], item["version"]) == ("second", "1"))
+        return entry["state"] == "UNAVAILABLE"
+
+    while not gone():
+        assert time.monotonic() < until + 20
+        time.sleep(0.02)

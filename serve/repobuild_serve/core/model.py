@@ -103,6 +103,7 @@ class ModelVersion:
         self.signatures: Mapping[str, bytes] | None = None
         self._runner = runner
         self._afterwards: list[Callable[[], None]] = []
+        self._holds = 0
 
     @property
     def runner(self) -> Runner:
@@ -122,9 +123,17 @@ class ModelVersion:
         """Requests whose execution has not begun."""
         return self._runner.pending()
 
+    def hold(self) -> None:
+        """Keep the version from being closed, for requests that are still to come; until ``let_go``."""
+        self._holds += 1
+
+    def let_go(self) -> None:
+        """End one ``hold``."""
+        self._holds -= 1
+
     def busy(self) -> bool:
-        """Whether any request waits or runs."""
-        return self._runner.busy()
+        """Whether any request waits or runs, or is still to come."""
+        return self._holds > 0 or self._runner.busy()
 
     def ready(self) -> bool:
         """Whether requests can be run now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -15,62 +16,22 @@ from repobuild_serve.core.statistics import Spent, Timing
 from repobuild_serve.core.surplus import log_dropped
 from repobuild_serve.core.ticket import Response, Scalar, Tensor, Ticket
 from repobuild_serve.ensembles.graph import Graph
+from repobuild_serve.ensembles.members import Members
+from repobuild_serve.ensembles.rows import Row
 from repobuild_serve.errors import Code, RequestError
 from repobuild_serve.wire.checking import ticket_of
 
 if TYPE_CHECKING:
     from repobuild_serve.core.model import ModelVersion
 
-
-class _Row:
-    """The tensors of one line of responses: the request itself, or one response of a decoupled step.
-
-    Attributes:
-        parent: Row whose tensors this one has too.
-        tensors: Tensors of its own, by ensemble name.
-        steps: Steps that may still be started on this row.
-        done: Steps that have given this row all they give.
-        below: Rows that were made of this one's.
-        answered: Whether the ensemble's response for this row has been sent, or is left to rows below it.
-    """
-
-    __slots__ = ("answered", "below", "done", "parent", "steps", "tensors")
-
-    def __init__(self, parent: _Row | None, tensors: dict[str, Tensor], steps: set[int]) -> None:
-        self.parent = parent
-        self.tensors = tensors
-        self.steps = steps
-        self.done: set[int] = set()
-        self.below: dict[_Row, None] = {}
-        self.answered = False
-
-    def get(self, name: str) -> Tensor | None:
-        """A tensor of this row or of one above it."""
-        for row in self._upwards():
-            tensor = row.tensors.get(name)
-            if tensor is not None:
-                return tensor
-        return None
-
-    def has_done(self, step: int) -> bool:
-        """Whether a step has given all it gives to this row, or to one above it."""
-        return any(step in row.done for row in self._upwards())
-
-    def downwards(self) -> Iterator[_Row]:
-        """This row and all that were made of it."""
-        yield self
-        for row in tuple(self.below):
-            yield from row.downwards()
-
-    def _upwards(self) -> Iterator[_Row]:
-        row: _Row | None = self
-        while row is not None:
-            yield row
-            row = row.parent
+_LOG = logging.getLogger(__name__)
 
 
 class Flow:
     """One request of an ensemble.
+
+    It holds the members that it needs from its beginning to its end, so that one that is replaced or unloaded
+    meanwhile still serves it.
 
     Args:
         name: The ensemble.
@@ -113,18 +74,22 @@ class Flow:
         self._respond = respond
         self._ended = ended
         self._settled = settled
-        self._root = _Row(None, dict(inputs), set(graph.needed(outputs)))
+        self._root = Row(None, dict(inputs), set(graph.needed(outputs)))
         self._running = 0
         self._failed = self._over = False
+        self._members = Members(services.models, [graph.steps[index] for index in sorted(self._root.steps)])
         self.late = 0
         self.spent = Spent()
 
     def begin(self) -> None:
         """Run the steps whose inputs are there."""
         self.spent.queue = time.monotonic_ns() - self.ticket.arrived
+        if self._members.missing is not None:
+            self._fail(self._members.missing)
+            return
         self._advance(self._root)
 
-    def _advance(self, changed: _Row) -> None:
+    def _advance(self, changed: Row) -> None:
         """Start what can be started, answer the rows that are complete, and end when nothing runs."""
         for row in changed.downwards():
             for index in sorted(row.steps):
@@ -137,7 +102,7 @@ class Flow:
         if not self._running:
             self._finish()
 
-    def _ready(self, row: _Row, index: int) -> bool:
+    def _ready(self, row: Row, index: int) -> bool:
         """Whether all inputs of a step are there, but for those that will never be."""
         for tensor in self._graph.steps[index].inputs.values():
             if row.get(tensor) is None:
@@ -148,10 +113,10 @@ class Flow:
                     return False
         return True
 
-    def _start(self, row: _Row, index: int) -> None:
+    def _start(self, row: Row, index: int) -> None:
         step = self._graph.steps[index]
+        member = self._members.of(step)
         try:
-            member = self._services.models.find(step.model, str(step.version) if step.version >= 0 else "")
             ticket = self._member_ticket(row, step, member)
         except RequestError as exc:
             self._fail(exc)
@@ -159,7 +124,7 @@ class Flow:
         self._running += 1
         self._services.calls.call(member, ticket, partial(self._received, row, index, ticket, count()))
 
-    def _member_ticket(self, row: _Row, step: EnsembleStep, member: ModelVersion) -> Ticket:
+    def _member_ticket(self, row: Row, step: EnsembleStep, member: ModelVersion) -> Ticket:
         tensors = [
             replace(tensor, name=name)
             for name, source in step.inputs.items()
@@ -175,10 +140,17 @@ class Flow:
         )
 
     def _received(
-        self, row: _Row, index: int, ticket: Ticket, seen: Iterator[int], response: Response
+        self, row: Row, index: int, ticket: Ticket, seen: Iterator[int], response: Response
     ) -> None:
-        """Take a response of a step."""
-        first = next(seen) == 0
+        """Take a response of a step, whatever goes wrong with it."""
+        try:
+            self._take(row, index, ticket, response, first=next(seen) == 0)
+        except Exception:  # noqa: BLE001 - whoever asked waits for an answer
+            _LOG.exception("ensemble '%s': the response of a step could not be taken", self._name)
+            if not (self._failed or self._over):
+                self._fail(RequestError("internal error, see the server's log", Code.INTERNAL))
+
+    def _take(self, row: Row, index: int, ticket: Ticket, response: Response, *, first: bool) -> None:
         if response.final:
             self._running -= 1
             if ticket.timing is not None:
@@ -209,6 +181,7 @@ class Flow:
         self._settle()
 
     def _end(self, *, well: bool) -> None:
+        self._members.let_go()
         self._ended(self, well)
         self._over = well
         self._settle()
@@ -217,7 +190,7 @@ class Flow:
         if self._over and not self.late:
             self._settled(self)
 
-    def _row_of(self, row: _Row, index: int, response: Response, *, first: bool) -> _Row:
+    def _row_of(self, row: Row, index: int, response: Response, *, first: bool) -> Row:
         """Put the tensors of a step's response where they belong; the row that has changed."""
         names = self._graph.steps[index].outputs
         tensors = {
@@ -235,13 +208,13 @@ class Flow:
             return row
         # One of several responses: what follows from it happens on a row of its own.
         following = self._graph.following(index) & row.steps
-        new = _Row(row, tensors, set(following))
+        new = Row(row, tensors, set(following))
         new.done.add(index)
         row.answered = True
         row.below[new] = None
         return new
 
-    def _answer(self, row: _Row) -> None:
+    def _answer(self, row: Row) -> None:
         """Send the response of a row whose outputs are all there."""
         if row.answered:
             return

@@ -18,8 +18,8 @@ from repobuild_serve.errors import Code, RequestError
 class EnsembleRunner:
     """Passes requests through the members of an ensemble; implements ``Runner``.
 
-    Members are looked up when a step starts, so that one that was replaced meanwhile is the new one. Their
-    schedulers see the steps like any other request.
+    A request holds the members that it needs, as they were when it came. Their schedulers see the steps like
+    any other request.
 
     Args:
         settings: The ensemble.

@@ -92,9 +92,16 @@ class Changer:
         versions = {n: result for n, result in loaded.items() if isinstance(result, ModelVersion)}
         errors = {n: result for n, result in (loaded | changes).items() if isinstance(result, LoadError)}
         errors |= self._start(versions)
-        for number, change in changes.items():
-            if isinstance(change, Change) and (error := _apply(ready[number], change)) is not None:
-                errors[number] = error
+        prepared = {number: change for number, change in changes.items() if isinstance(change, Change)}
+        if errors:
+            # All of it or nothing: what serves goes on as it was.
+            for change in prepared.values():
+                for worker in change.added:
+                    worker.stop()
+        else:
+            for number, change in prepared.items():
+                if (error := _apply(ready[number], change)) is not None:
+                    errors[number] = error
         self.share(source, versions.values())
         self._unplaced.difference_update(versions.values())
         if errors:
