@@ -8,31 +8,21 @@ literal is read out of the source text and added to a pool of our own.
 from __future__ import annotations
 
 import ast
-import functools
 import importlib.util
-import threading
 from pathlib import Path
 from typing import Any
 
 from repobuild_serve.errors import StartError
+from repobuild_serve.once import made_once
 
-_MAKING = threading.Lock()
 
-
+@made_once
 def model_config_class() -> Any:
-    """The message class of ``inference.ModelConfig``; the same one for every thread.
+    """The message class of ``inference.ModelConfig``, which is one: messages of two classes are never equal.
 
     Raises:
         StartError: protobuf or the tritonclient files are not installed, or not as expected.
     """
-    # Two threads that fill the cache at once would each get a class of their own, and messages of different
-    # classes are never equal.
-    with _MAKING:
-        return _make_class()
-
-
-@functools.cache
-def _make_class() -> Any:
     try:
         from google.protobuf import descriptor_pool, message_factory
     except ImportError as exc:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import threading
 from importlib.metadata import entry_points
 from typing import Any, cast
 
 from repobuild_serve.backends.interface import Backend
 from repobuild_serve.backends.model_backend import ModelBackend, Threaded
 from repobuild_serve.errors import LoadError
+from repobuild_serve.once import made_once
 
 _BUILT_IN = {
     "onnxruntime": "repobuild_serve.backends.onnxruntime:OnnxRuntimeBackend",
@@ -25,23 +24,13 @@ def backend_names() -> frozenset[str]:
     return frozenset(_BUILT_IN) | entry_points(group=_GROUP).names
 
 
-_MAKING = threading.RLock()
-
-
+@made_once
 def backend_named(name: str) -> ModelBackend:
-    """The backend called ``name``; the same one for every thread.
+    """The backend called ``name``; the same one for every thread, as it may keep settings of the process.
 
     Raises:
         LoadError: No backend has that name.
     """
-    # Two threads that fill the cache at once would each get a backend of their own, and what one knows of the
-    # process (its settings, shared modules) the other would not.
-    with _MAKING:
-        return _make_backend(name)
-
-
-@functools.cache
-def _make_backend(name: str) -> ModelBackend:
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         return _model_backend(getattr(importlib.import_module(module), attribute)())
