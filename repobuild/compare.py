@@ -41,10 +41,10 @@ def as_rows(array: Array) -> Array:
 def compare(output: str, got: Array, want: Array, bounds: Bounds) -> Comparison:
     """Compare answers of one output.
 
-    Floating point passes when ``|got - want| <= atol + rtol * |want|`` (NumPy's ``isclose`` rule, ``atol`` scaled
-    where :class:`~repobuild.recipe.types.Bounds` says so); NaN equals
-    NaN and infinities of one sign are equal. Text must be equal, and so must everything that the artifact
-    answers with whole numbers or booleans, whatever type the model itself uses for them.
+    Floating point passes when ``|got - want| <= atol + rtol * |want|`` (NumPy's ``isclose`` rule, with a
+    scaled ``atol`` where :class:`~repobuild.recipe.types.Bounds` says so); NaN equals NaN and infinities of
+    one sign are equal. Text must be equal, and so must everything that the artifact answers with whole
+    numbers or booleans, whatever type the model itself uses for them.
 
     Args:
         output: Name, for the deviation.

@@ -1,22 +1,20 @@
-"""The two ways from a source to a graph: models that take rows of a table, and models that take named tensors."""
+"""The two ways from a source to a graph: for models that take rows of a table, and named tensors."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import cast
 
 from repobuild.export import Graph, export_graph
+from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.prepare import load_model, refuse_inapplicable
 from repobuild.recipe.types import Recipe
 from repobuild.releases import Release
 from repobuild.samples.fit import Samples
-from repobuild.sources.interface import Description, RowsSource, Source, TensorSource
+from repobuild.sources.interface import RowsSource, Source, TensorSource
 from repobuild.tensor_models.fit import TensorSamples
 from repobuild.tensor_models.graph import export_tensors
 from repobuild.tensor_models.load import LoadedTensors, load_tensors
-
-Loaded: TypeAlias = Description | LoadedTensors
-LoadedSamples: TypeAlias = Samples | TensorSamples
 
 
 def load_any(recipe: Recipe, source: Source) -> tuple[Loaded, LoadedSamples]:

@@ -14,9 +14,10 @@ from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed, from_oserror
 from repobuild.export import Graph
-from repobuild.frontends import Loaded, LoadedSamples, export_any, load_any
+from repobuild.frontends import export_any, load_any
 from repobuild.golden import golden_rows
 from repobuild.interrupts import import_whole
+from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.metrics import budget_checks, measure, read_labels
 from repobuild.plugins import COMPILERS, RUNNERS
 from repobuild.prepare import refuse_early, target_release

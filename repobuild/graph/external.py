@@ -1,11 +1,12 @@
 """External data of ONNX models: tensors in a file beside the graph, never held in memory as a whole.
 
-Paths in a model are not trusted (CVE-2022-25882 and its successors): they must be relative, stay in the model's
-folder and name regular files.
+Paths in a model are not trusted (CVE-2022-25882 and its successors): they must be relative, stay in the
+model's folder and name regular files.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
@@ -69,7 +70,7 @@ def locations(model: ModelProto) -> set[str]:
 
 
 def entry(tensor: TensorProto) -> tuple[str, int, int]:
-    """File, offset and length in bytes of a tensor's external data; a length of -1 is the rest of the file."""
+    """File, offset and length in bytes of a tensor's external data; -1 is the rest of the file."""
     found = {e.key: e.value for e in tensor.external_data}
     return found.get("location", ""), int(found.get("offset", 0)), int(found.get("length", -1))
 
@@ -119,15 +120,30 @@ def unsafe_path(name: str) -> str:
 
 def tensor_bytes(tensor: TensorProto) -> int:
     """The bytes that a tensor's values take."""
-    import math
-
     from onnx import TensorProto, helper
 
-    count = math.prod(tensor.dims)
+    count: int = math.prod(tensor.dims)
     packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
     if tensor.data_type in packed:
         return (count + 1) // 2
     return count * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def without_data(model: ModelProto) -> ModelProto:
+    """The same graph for ONNX's checker, which otherwise looks for the files of external data."""
+    from onnx import ModelProto, TensorProto
+
+    if not any(external_tensors(model)):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for tensor in external_tensors(copy):
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT
+        dims = list(tensor.dims)
+        tensor.ClearField("dims")
+        tensor.dims.extend([0, *dims[1:]] if dims else [0])
+    return copy
 
 
 def load_graph(path: Path) -> ModelProto:
@@ -137,11 +153,22 @@ def load_graph(path: Path) -> ModelProto:
     return onnx.load(str(path), load_external_data=False)
 
 
+def embed_small(model: ModelProto, data: Path, most: int = EMBED_BYTES) -> None:
+    """Take external data into the graph, in place, where all weights together have at most so many bytes.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    if sum(tensor_bytes(t) for t in all_tensors(model) if t.data_type != _STRING) <= most:
+        for tensor in external_tensors(model):
+            _embed(tensor, data)
+
+
 def store(model: ModelProto, data: Path, to: Path, embed: int = EMBED_BYTES) -> tuple[Path, ...]:
     """Write a model with its external data gathered, one tensor after another.
 
     Weights of up to ``embed`` bytes together become part of the ONNX file. Otherwise tensors of at least
-    :data:`SMALL_BYTES` go into ``<name>.data`` beside it, wherever they are now, and the others into the graph.
+    :data:`SMALL_BYTES` go into ``<name>.data`` beside it, wherever they are now, the others into the graph.
 
     Args:
         model: The model; its references to external data are changed in place.

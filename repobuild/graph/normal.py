@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
+from repobuild.graph.external import without_data
 from repobuild.graph.outputs import PRODUCER, GraphPass
 from repobuild.graph.walk import names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
@@ -19,11 +20,12 @@ from repobuild.tensors import Signature, TensorSpec
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-IR_OF_OPSET = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10,
+IR_OF_OPSET = {
+    7: 4, 8: 4, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10,
     22: 10, 23: 11, 24: 12, 25: 13, 26: 13, 27: 13, 28: 14,
 }  # fmt: skip
 """IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
-opset also load this IR."""
+opset also load this IR. Below 4 every initialiser would have to be an input too."""
 
 
 def tensors_only(model: ModelProto, opset: int) -> ModelProto:
@@ -68,7 +70,7 @@ def finish(model: ModelProto, signature: Signature) -> None:
 
     declare_shapes(model, signature)
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(without_data(model))
     except onnx.checker.ValidationError as problem:
         raise ConversionFailed(
             "graph-invalid",

@@ -23,8 +23,8 @@ def select_outputs(
 ) -> GraphPass:
     """A pass that makes the graph answer with selections of its outputs, under new names.
 
-    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis; without a batch
-    axis a number becomes ``[1]``.
+    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis; without a
+    batch axis a number becomes ``[1]``.
 
     Args:
         chains: ``{new name: selections to apply one after another}``; the first names an old output.

@@ -102,8 +102,8 @@ class SourceSection(_Section):
     custom_ops: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$|\.(so|dll|dylib)$")]],
         Field(
-            description="Importable modules that register converters, or libraries of ONNX operators, relative"
-            " to the recipe; they need --trust module."
+            description="Importable modules that register converters, or libraries of ONNX operators,"
+            " relative to the recipe; they need --trust module."
         ),
     ] = []
 
@@ -121,7 +121,22 @@ class InputSection(_Section):
         TensorName, Field(description="Tensor name; for a DataFrame model a column, or one matrix.")
     ]
     dtype: Annotated[
-        Literal["FP32", "FP64", "INT64", "INT32", "BOOL", "BYTES"] | None,
+        Literal[
+            "BOOL",
+            "UINT8",
+            "UINT16",
+            "UINT32",
+            "UINT64",
+            "INT8",
+            "INT16",
+            "INT32",
+            "INT64",
+            "FP16",
+            "FP32",
+            "FP64",
+            "BYTES",
+        ]
+        | None,
         Field(description="Element type on the wire; FP32 or FP64 by measurement when left out."),
     ] = None
     dims: Annotated[list[Annotated[int, Field(ge=1)]] | None, Field(description="Shape of one row.")] = None

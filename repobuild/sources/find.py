@@ -46,7 +46,7 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
         return _load("joblib" if content.kind == "pickle" else content.kind, recipe, folder)
     if content.kind != "unknown":
         found = kind in ANY and SOURCES.find(content.kind) is not None
-        return _load(content.kind, recipe, folder) if found else UnsupportedSource(recipe, folder)
+        return _load(content.kind, recipe, folder) if found else _unsupported(recipe, folder)
     try:  # pickles of protocols 0 and 1 have no first bytes of their own
         return _load("joblib", recipe, folder)
     except InputInvalid as problem:
@@ -63,6 +63,10 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
 def _load(kind: str, recipe: Recipe, folder: Path) -> Source:
     opened: Source = SOURCES.load(kind)(recipe, folder)
     return opened
+
+
+def _unsupported(recipe: Recipe, folder: Path) -> Source:
+    return UnsupportedSource(recipe, folder)
 
 
 def _look(recipe: Recipe) -> Content:

@@ -71,8 +71,9 @@ class Source(Protocol):
     kinds of source it is: :class:`RowsSource` or :class:`TensorSource`.
     """
 
-    takes: Literal["rows", "tensors"]
-    """Rows of a table, or named tensors."""
+    @property
+    def takes(self) -> Literal["rows", "tensors"]:
+        """Rows of a table, or named tensors."""
 
     def vouch(self, trust: Trust) -> None:
         """Make sure that loading is allowed, without loading.

@@ -65,7 +65,10 @@ class _TorchSource(TensorsInChild):
 
 
 class ModuleSource(_TorchSource):
-    """A module's weights (``torch.save``, safetensors) and the Python code of its class; see :class:`_TorchSource`."""
+    """A module's weights (``torch.save``, safetensors) and the Python code of its class.
+
+    Args and errors are those of :class:`_TorchSource`.
+    """
 
     kinds = WEIGHTS
 
@@ -140,30 +143,36 @@ class FactorySource(TensorsInChild):
 
 
 class ScriptSource(_TorchSource):
-    """A TorchScript archive: code in PyTorch's own language, which can read and write files; see :class:`_TorchSource`."""
+    """A TorchScript archive: code in PyTorch's own language, which can read and write files.
+
+    Args and errors are those of :class:`_TorchSource`.
+    """
 
     kinds = ("torchscript",)
 
     def vouch(self, trust: Trust) -> None:
         """See :meth:`repobuild.sources.interface.Source.vouch`: ``--trust torchscript`` or a pin."""
-        self._refuse_pickles(trust)
+        self._file.check_pin()  # PyTorch reads its pickles without Python, so they import nothing
         if self._file.pin is None and "torchscript" not in trust.kinds:
             raise SourceUntrusted(
                 "source-untrusted",
                 f"{self._given} is a TorchScript archive, which carries code, and nobody vouched for it",
                 (Evidence("its code may read and write files when the model is run", file=self._given),),
-                f"if you made the file, pass --trust torchscript, or pin it in the recipe: sha256: {self.digest}",
+                "if you made the file, pass --trust torchscript, or pin it in the recipe:"
+                f" sha256: {self.digest}",
             )
 
 
 class ProgramSource(_TorchSource):
-    """An exported program (``.pt2``): a graph of PyTorch's operators and tensors, without code of its own; see
-    :class:`_TorchSource`."""
+    """An exported program (``.pt2``): a graph of PyTorch's operators and tensors, without code of its own.
+
+    Args and errors are those of :class:`_TorchSource`.
+    """
 
     kinds = ("pt2",)
 
     def vouch(self, trust: Trust) -> None:
-        """See :meth:`repobuild.sources.interface.Source.vouch`: nothing, but for pickles of other than tensors."""
+        """See :meth:`repobuild.sources.interface.Source.vouch`: pickles of other than tensors."""
         self._refuse_pickles(trust)
 
 

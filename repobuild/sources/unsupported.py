@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from repobuild.errors import ConversionFailed, Evidence
 from repobuild.recipe.types import Recipe
@@ -32,6 +33,8 @@ class UnsupportedSource(ChildSource):
         super().__init__(file.given, folder, file.path, file.content.kind, file.digest)
         self._file = file
         self._scan = scan_archive(file.path) if file.content.kind in SCANNED else ArchiveScan({}, ())
+
+    takes: Literal["rows"] = "rows"
 
     @property
     def kind(self) -> str:

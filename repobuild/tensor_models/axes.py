@@ -129,7 +129,7 @@ def _said(recipe: Recipe, arguments: Sequence[TensorArgument], given: Mapping[st
             if isinstance(fixed, int):
                 raise InputInvalid(
                     "axis-fixed",
-                    f"axis {axis} of input '{name}' is fixed to {fixed} in the model's file, and cannot be freed",
+                    f"axis {axis} of input '{name}' is fixed to {fixed} in the model's file",
                     (place,),
                     "export the model again with that axis free",
                 )
@@ -162,13 +162,18 @@ def _batch(
     open_: Sequence[str],
     given: Mapping[str, Array],
 ) -> tuple[Labels | None, str | None, list[str]]:
-    """Labels with the batch axis laid where the model takes other numbers of rows, ``None`` if nowhere; what the
-    batch axis is called; and notes."""
+    """Lay the batch axis where the model takes other numbers of rows.
+
+    Returns:
+        Labels of the free axes, ``None`` if it can be laid nowhere; what the batch axis is called; and notes.
+    """
     refused = ""
     for tried, (laid, label) in enumerate(_layings(arguments, declared, said, open_, given)):
         if tried >= MOST_TRIALS:
             break
-        count = next(given[n].shape[k] for n, axes in laid.items() for k, l in axes.items() if l == label)
+        count = next(
+            given[n].shape[k] for n, axes in laid.items() for k, have in axes.items() if have == label
+        )
         sizes = sorted({1, count + 1, count + 2} - {count})
         answers = trial.answers([resized(given, laid, label, size) for size in sizes])
         wrong = next((a for a in answers if isinstance(a, str)), None)
@@ -201,12 +206,12 @@ def _layings(
 ) -> Iterator[tuple[Labels, str]]:
     """Ways to lay the batch axis, the most usual first, and what it is called."""
     choices: list[list[int | None]] = []
-    known = {l for axes in said.values() for l in axes.values()}
+    known = {have for axes in said.values() for have in axes.values()}
     stated = BATCH if BATCH in known else None
     for argument in arguments:
         array, axes = given[argument.name], declared[argument.name]
         if stated and stated in axes.values():
-            choices.append([next(k for k, l in axes.items() if l == stated)])
+            choices.append([next(k for k, have in axes.items() if have == stated)])
         elif argument.name in open_:
             choices.append([*(k for k in range(array.ndim) if k not in axes or k == 0), None])
         elif 0 in axes:
@@ -237,7 +242,7 @@ def _label(laid: Labels, arguments: Sequence[TensorArgument], way: Sequence[int 
         if axis is not None and axis in laid[a.name]
     }
     elsewhere = {
-        l for a, axis in zip(arguments, way, strict=True) for k, l in laid[a.name].items() if k != axis
+        have for a, axis in zip(arguments, way, strict=True) for k, have in laid[a.name].items() if k != axis
     }
     name = names.pop() if len(names) == 1 else BATCH
     return name if name not in elsewhere else f"{BATCH}_rows"
@@ -262,7 +267,7 @@ def _further_sizes(
 ) -> tuple[TensorFeed, dict[str, tuple[int, ...]], list[str]]:
     """For each free axis a smaller and a larger size that the model takes; an axis without becomes fixed."""
     free = feed.free()
-    asked = {l for axes in said.values() for l in axes.values()}
+    asked = {have for axes in said.values() for have in axes.values()}
     found: dict[str, tuple[int, ...]] = {}
     notes: list[str] = []
     for label in (*([feed.batch] if feed.batch else []), *feed.labels):
@@ -288,8 +293,8 @@ def _further_sizes(
                 "take the axis out of dynamic_axes, or change the module",
             )
         notes.append(
-            f"the file says that the axis {where} is free, and no other size than {size} could be tried; it is"
-            " served as fixed"
+            f"the file says that the axis {where} is free, and no other size than {size} could be tried; it"
+            " is served as fixed"
         )
     tried = set(found)
     inputs = tuple(

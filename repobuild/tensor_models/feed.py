@@ -108,5 +108,5 @@ def _emitted(item: TensorInput, *, batched: bool) -> tuple[int | None, ...]:
 def names_of(free: Mapping[str, Mapping[int, str]], label: str) -> str:
     """Where a label is, in words: ``x axis 1, mask axis 0``."""
     return ", ".join(
-        f"{name} axis {axis}" for name, axes in free.items() for axis, l in axes.items() if l == label
+        f"{name} axis {axis}" for name, axes in free.items() for axis, have in axes.items() if have == label
     )

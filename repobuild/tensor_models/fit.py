@@ -56,7 +56,8 @@ def fit_tensors(recipe: Recipe, table: Table, model: TensorDescription) -> tuple
         if item is not None and item.dtype is not None and wanted is not item.dtype:
             raise _unfit(
                 recipe,
-                f"input '{argument.name}' is {wanted.value if wanted else 'open'}, the recipe says {item.dtype.value}",
+                f"input '{argument.name}' is {wanted.value if wanted else 'open'}, and the recipe says"
+                f" {item.dtype.value}",
                 [f"{model.model} fixes the type"],
                 "leave dtype out",
             )
@@ -136,7 +137,8 @@ def _shaped(array: Array, argument: TensorArgument, recipe: Recipe) -> None:
     if len(argument.shape) != array.ndim:
         raise _unfit(
             recipe,
-            f"the samples for input '{argument.name}' have {array.ndim} axes, the model takes {len(argument.shape)}",
+            f"the samples for input '{argument.name}' have {array.ndim} axes, and the model takes"
+            f" {len(argument.shape)}",
             [f"shape of the samples is {list(array.shape)}, of the input {_shown(argument)}"],
             "save whole batches: the first axis holds the rows",
         )
@@ -144,7 +146,8 @@ def _shaped(array: Array, argument: TensorArgument, recipe: Recipe) -> None:
         if isinstance(want, int) and size != want:
             raise _unfit(
                 recipe,
-                f"axis {axis} of the samples for input '{argument.name}' has size {size}, the model takes {want}",
+                f"axis {axis} of the samples for input '{argument.name}' has size {size}, and the model takes"
+                f" {want}",
                 [f"shape of the samples is {list(array.shape)}, of the input {_shown(argument)}"],
                 "save samples in the shape that the model takes",
             )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from repobuild.compare import compare
 from repobuild.edge_check import EdgeOutcome, edge_notes, run_edges
 from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
 from repobuild.export import Graph, refuse_unloadable
-from repobuild.graph.external import SMALL_BYTES, load_graph, store
+from repobuild.graph.external import embed_small, load_graph, store
 from repobuild.graph.normal import finish, normalise, to_opset
 from repobuild.graph.outputs import select_outputs
 from repobuild.graph.walk import rename_inputs
@@ -48,8 +48,8 @@ def export_tensors(
 ) -> Graph:
     """Ask the model for its answers, export it with its free axes, and bring the graph into normal form.
 
-    A file whose batch axis is fixed to 1 is freed if batches are then answered row for row as before; a module
-    whose export fixes the batch axis is exported for one row.
+    A file whose batch axis is fixed to 1 is freed if batches are then answered row for row as before. A
+    module whose export fixes the batch axis is exported for one row.
 
     Args:
         source: The loaded model.
@@ -111,12 +111,13 @@ class _Maker:
         wrong = self.differences(made)
         if wrong or not made.signature.batched:
             return None, (
-                "no batch dimension: the file fixes the batch axis to 1, and rows of a batch would be answered"
-                f" otherwise than alone ({wrong or 'an answer has no row of its own'}); max_batch_size is 0"
+                "no batch dimension: the file fixes the batch axis to 1, and rows of a batch would be"
+                f" answered otherwise than alone ({wrong or 'an answer has no row of its own'});"
+                " max_batch_size is 0"
             )
         note = (
-            "the file fixes the batch axis to 1; it was made free, since rows in batches are answered exactly as"
-            " alone"
+            "the file fixes the batch axis to 1; it was made free, since rows in batches are answered exactly"
+            " as alone"
         )
         return replace(made, notes=(note, *made.notes)), ""
 
@@ -141,7 +142,9 @@ class _Maker:
         tolerance = _tolerance(recipe, self.model)
         asked = _ask(ask, axes, self.samples.given, wanted, tolerance, recipe)
         exported = self._export(feed, axes, asked)
-        proto, opset_notes = self._opset(load_graph(exported.path))
+        proto = load_graph(exported.path)
+        embed_small(proto, exported.data)
+        proto, opset_notes = self._opset(proto)
         runs = self._normal(proto, exported, feed, asked, wanted)
         specs = feed.specs(batched=asked.batched)
         signature = Signature(specs, runs, asked.batched)
@@ -179,7 +182,10 @@ class _Maker:
         free = feed.free()
         for label, size in feed.sizes().items():
             now = next(
-                asked.base[n].shape[k] for n, labels in free.items() for k, l in labels.items() if l == label
+                asked.base[name].shape[axis]
+                for name, labels in free.items()
+                for axis, have in labels.items()
+                if have == label
             )
             larger = max(axes.sizes.get(label, (size,)))
             if now < 2 <= larger:
@@ -368,9 +374,9 @@ def _ranks(proto: ModelProto, exported: TensorExport, probe: Path, wire: Batch) 
 
 
 def _name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, batched: bool) -> None:
-    """Give the graph's inputs their names, in the model's order, and take away axes that only the wire has."""
-    from onnx import helper, numpy_helper
+    """Name and order the graph's inputs as the model's, and take away axes that only the wire has."""
     import numpy as np
+    from onnx import helper, numpy_helper
 
     back = {graph_name: name for name, graph_name in exported.inputs.items()}
     unknown = [v.name for v in proto.graph.input if v.name not in back]
@@ -410,17 +416,15 @@ def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tup
     for probe, request, answer in zip(asked.probes, requests, asked.edges.answers, strict=True):
         if probe.about[0] != "size" or isinstance(answer, str):
             continue
-        if asked.batched:
-            request = take(request, 0, largest)
-            answer = take(answer, 0, largest)
-        found.append((request, answer))
+        whole = not asked.batched
+        found.append((request, answer) if whole else (take(request, 0, largest), take(answer, 0, largest)))
     return tuple(found)
 
 
 def _fixed_batch(model: LoadedTensors, recipe: Recipe, problem: ConversionFailed) -> Axes | None:
     """The axes with the batch fixed to one row, where the recipe did not ask for it to be free."""
     feed = model.feed
-    asked = {l for axes in recipe.export.get("dynamic_axes", {}).values() for l in axes.values()}
+    asked = {label for axes in recipe.export.get("dynamic_axes", {}).values() for label in axes.values()}
     if problem.code != "export-dims" or feed.batch is None or feed.batch in asked:
         return None
     inputs = tuple(

@@ -29,7 +29,7 @@ class LoadedTensors:
         tools: Versions of the framework and of what exports it.
         axes: Its inputs and their axes.
         answers: Names of its answers.
-        single: The same with axis 0 of size 1 made the batch axis, for a file that fixes it so; ``None`` else.
+        single: The same with axis 0 as the batch axis, for a file that fixes it to 1; ``None`` else.
     """
 
     model: str
@@ -81,7 +81,7 @@ def load_tensors(recipe: Recipe, source: TensorSource) -> tuple[LoadedTensors, T
         single = _freed(recipe, described, given, source, want)
     loaded = LoadedTensors(
         described.model,
-        {**described.facts, "answers": {name: "forward" for name in answers}, "labels": []},
+        {**described.facts, "answers": dict.fromkeys(answers, "forward"), "labels": []},
         described.tools,
         axes,
         answers,
@@ -120,8 +120,9 @@ def _accepted(
         narrow = {n: a.astype(np.float32) if n in wide else a for n, a in given.items()}
         (second,) = source.ask([narrow])
         if not isinstance(second, str):
+            names = ", ".join(wide)
             return narrow, [
-                f"the samples for {', '.join(wide)} are float64, which the model refuses; they are sent as FP32"
+                f"the samples for {names} are float64, which the model refuses; they are sent as FP32"
             ]
     raise InputInvalid(
         "samples-refused",
@@ -131,7 +132,8 @@ def _accepted(
             *(Evidence(f"{n} is {a.dtype} of shape {list(a.shape)}") for n, a in given.items()),
             recipe_evidence(recipe, ("samples",), recipe.samples_given),
         ),
-        "the samples must be a batch as the model takes it; export: {sample_dtype: {input: float16}} converts types",
+        "the samples must be a batch as the model takes it; export: {sample_dtype: {input: float16}} converts"
+        " types",
     )
 
 

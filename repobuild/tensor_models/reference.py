@@ -16,7 +16,7 @@ from repobuild.tensor_models.requests import Probe, resized, size_probes, value_
 from repobuild.tensors import Array, Batch, take
 
 LEAST_ROWS = 4
-"""Rows that are compared at least; fewer are made more by :func:`repobuild.tensor_models.requests.resized`."""
+"""Rows that are compared at least; where there are fewer, more are made of their values."""
 
 ALONE_ROWS = 16
 """Rows that are also asked one by one."""
@@ -80,8 +80,8 @@ def ask_all(
     stray = _stray(batched_answers, alone, count) if possible else ""
     if stray:
         notes.append(
-            f"no batch dimension: output '{stray}' does not have one row a sample (no batch axis); max_batch_size"
-            " is 0"
+            f"no batch dimension: output '{stray}' does not have one row a sample (no batch axis);"
+            " max_batch_size is 0"
         )
     if possible and chosen and not alone:
         refused = next(s for s in single if isinstance(s, str))
@@ -100,7 +100,7 @@ def ask_all(
             notes.append(
                 f"no batch dimension: an answer depends on the other rows of the batch ({dependence})"
             )
-    probes = tuple([*size_probes(feed, base, axes.sizes), *value_probes(feed, base)])
+    probes = (*size_probes(feed, base, axes.sizes), *value_probes(feed, base))
     if feed.rows_first and count > 1 and not any("= 1" in p.about[1] for p in probes):
         probes = (Probe(("size", f"{feed.batch} = 1"), take(base, 0, 1)), *probes)
     told = [
@@ -129,8 +129,8 @@ def _enough(ask: Ask, feed: TensorFeed, given: Batch, notes: list[str]) -> Batch
     if isinstance(answer, str):
         return given
     notes.append(
-        f"the samples hold {count} row{'s' if count > 1 else ''}; {LEAST_ROWS - count} more were made of their"
-        " values, and some hundred real ones would check more"
+        f"the samples hold {count} row{'s' if count > 1 else ''}; {LEAST_ROWS - count} more were made of"
+        " their values, and some hundred real ones would check more"
     )
     return more
 

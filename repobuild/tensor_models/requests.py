@@ -84,13 +84,9 @@ def value_probes(feed: TensorFeed, request: Batch) -> Iterator[Probe]:
     whole = [i.name for i in feed.inputs if request[i.name].dtype.kind in "iu" and request[i.name].size]
     flags = [i.name for i in feed.inputs if request[i.name].dtype.kind == "b" and request[i.name].size]
     if floats:
-        for kind, change in (
-            ("negated", lambda a: -a),
-            ("zeros", np.zeros_like),
-            ("large", lambda a: (a * np.asarray(8, a.dtype)).astype(a.dtype)),
-            ("small", lambda a: (a / np.asarray(8, a.dtype)).astype(a.dtype)),
-        ):
-            yield Probe((kind, ""), {**request, **{n: change(np.asarray(request[n])) for n in floats}})
+        for kind, factor in (("negated", -1.0), ("zeros", 0.0), ("large", 8.0), ("small", 0.125)):
+            changed: dict[str, Array] = {n: request[n] * np.asarray(factor, request[n].dtype) for n in floats}
+            yield Probe((kind, ""), {**request, **changed})
     for name in whole:
         array = np.asarray(request[name])
         for kind, value in (("smallest", array.min()), ("largest", array.max())):

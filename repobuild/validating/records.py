@@ -117,7 +117,7 @@ def _golden(file: Path, tolerance: dict[str, Any]) -> Golden:
         raise RecordsUnusable(f"{file.name} is missing") from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
         raise RecordsUnusable(f"{file.name} cannot be read: {problem}") from None
-    requests = []
+    requests: list[tuple[dict[str, Array], dict[str, Array]]] = []
     while True:
         wire, want = (_side(batch, prefix(side, len(requests))) for side in (INPUT, OUTPUT))
         if not wire or not want:

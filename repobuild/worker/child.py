@@ -1,7 +1,7 @@
 """The child's side: ``python -m repobuild.worker.child ASK_FD ANSWER_FD LIMITS``.
 
-This is the only place where code of a model file runs. Questions are answered by the
-methods of :class:`~repobuild.worker.rows_desk.RowsDesk` and :class:`~repobuild.worker.tensor_desk.TensorDesk`.
+This is the only place where code of a model file runs. Questions are answered by the methods of
+:class:`~repobuild.worker.rows_desk.RowsDesk` and :class:`~repobuild.worker.tensor_desk.TensorDesk`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import Evidence, InputInvalid, evidence
-from repobuild.graph.external import ExternalDataUnsafe, check_external
+from repobuild.graph.external import ExternalDataUnsafe, check_external, without_data
 from repobuild.graph.walk import all_nodes
 from repobuild.tensors import DType
 from repobuild.worker.loading import first_line
@@ -92,7 +92,7 @@ def check_versions(proto: ModelProto, given: str) -> None:
                 "export it with a lower opset, or upgrade onnx and onnxruntime",
             )
     try:
-        onnx.checker.check_model(_without_data(proto))
+        onnx.checker.check_model(without_data(proto))
     except onnx.checker.ValidationError as problem:
         lines = [t.strip() for t in str(problem).splitlines() if t.strip()]
         raise InputInvalid(
@@ -101,25 +101,6 @@ def check_versions(proto: ModelProto, given: str) -> None:
             tuple(Evidence(line[:400], file=given) for line in lines[:3]),
             "export it again; the tool that edited it left it broken",
         ) from None
-
-
-def _without_data(proto: ModelProto) -> ModelProto:
-    """The same graph for the checker, which looks for external data where it is not told to look."""
-    from onnx import ModelProto, TensorProto
-
-    from repobuild.graph.external import external_tensors
-
-    if not any(external_tensors(proto)):
-        return proto
-    copy = ModelProto()
-    copy.CopyFrom(proto)
-    for tensor in external_tensors(copy):
-        del tensor.external_data[:]
-        tensor.data_location = TensorProto.DEFAULT
-        dims = list(tensor.dims)
-        tensor.ClearField("dims")
-        tensor.dims.extend([0, *dims[1:]] if dims else [0])
-    return copy
 
 
 def true_inputs(proto: ModelProto, kept: Sequence[str], given: str) -> Iterator[str]:
@@ -171,11 +152,11 @@ def tensor_outputs(proto: ModelProto, notes: list[str], given: str) -> list[str]
     """
     from repobuild.graph.normal import remove_zipmap
 
-    for node in proto.graph.node:
-        if (node.domain, node.op_type) == ("ai.onnx.ml", "ZipMap"):
-            notes.append(
-                f"output '{node.output[0]}' is a tensor in place of the maps that ZipMap makes of it"
-            )
+    notes.extend(
+        f"output '{node.output[0]}' is a tensor in place of the maps that ZipMap makes of it"
+        for node in proto.graph.node
+        if (node.domain, node.op_type) == ("ai.onnx.ml", "ZipMap")
+    )
     remove_zipmap(proto)
     strange = {
         v.name: KINDS[kind]

@@ -126,7 +126,7 @@ def open_onnx(
             (),
             "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)",
         )
-    from repobuild.worker.onnx_checks import check_versions, carried, parse, tensor_outputs, true_inputs
+    from repobuild.worker.onnx_checks import carried, check_versions, parse, tensor_outputs, true_inputs
 
     proto = parse(Path(path), given)
     check_versions(proto, given)

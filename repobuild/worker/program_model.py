@@ -9,7 +9,7 @@ from typing import Any
 from repobuild.tensors import Array, Batch
 from repobuild.worker.torch_export import write_onnx
 from repobuild.worker.torch_model import ask_module, describe_module
-from repobuild.worker.torch_signature import Argument, Calling, Given, match_arguments
+from repobuild.worker.torch_signature import Argument, Given, match_arguments
 
 
 class ProgramModel:

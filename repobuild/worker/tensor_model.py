@@ -19,8 +19,8 @@ class TensorModel(Protocol):
     def description(self) -> dict[str, Any]:
         """``model`` (its class), ``facts`` and ``tools`` for the report, and ``inputs``.
 
-        Each input has ``name``, ``sample`` (the sample array that feeds it), ``dtype`` (wire type, ``None`` to
-        take the sample's) and ``shape`` (a number, or the label of a free axis, for each axis; ``None``
+        Each input has ``name``, ``sample`` (the sample array that feeds it), ``dtype`` (wire type, ``None``
+        to take the sample's) and ``shape`` (a number, or the label of a free axis, for each axis; ``None``
         where only the samples tell).
         """
 

@@ -57,7 +57,7 @@ class TorchModel:
         inputs = to_tensors(example, self._said, self._calling.names, cast=False)
         wrapped, names = wrap(self._module, self._calling, self._said)
         dims = tuple(
-            {axis: torch.export.Dim.DYNAMIC for axis in free.get(name, {})} or None
+            dict.fromkeys(free.get(name, {}), torch.export.Dim.DYNAMIC) or None
             for name in self._calling.names
         )
         return write_onnx(

@@ -48,7 +48,7 @@ class Given:
         return self.options.get("dict_argument")
 
     def torch_type(self, name: str) -> str | None:
-        """What the recipe says that the module wants of an input, as PyTorch's name; ``None`` for the file's."""
+        """What the recipe says that the module wants of an input, as PyTorch names it, if anything."""
         said: str | None = self.options.get("sample_dtype", {}).get(name)
         return said
 

@@ -61,8 +61,9 @@ def _inside(part: Any) -> tuple[bool, list[tuple[Any, Any]]] | None:
     """Whether parts have keys, and the parts; ``None`` for what is no structure."""
     if isinstance(part, Mapping):
         return True, list(part.items())
-    if hasattr(part, "_fields") and isinstance(part, tuple):
-        return True, list(zip(part._fields, part, strict=True))
+    fields = getattr(part, "_fields", None)
+    if fields is not None and isinstance(part, tuple):
+        return True, list(zip(fields, part, strict=True))
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return True, [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
     if isinstance(part, list | tuple):

@@ -20,7 +20,7 @@ SHOWN_KEYS = 12
 
 
 def read_weights(path: Path, given: str) -> Any:
-    """What a weights file holds; tensors of zip archives and safetensors stay on the disk until they are used.
+    """What a weights file holds; tensors in zip archives stay on the disk until they are used.
 
     Raises:
         InputInvalid: It is damaged, or holds what is no weights.
