@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_fixed(proto: ModelProto, feed: TensorFeed) -> None:
-    """Refuse a graph in which the exporter fixed an axis that is to be free; it writes such sizes as text too.
+    """Refuse a graph in which the exporter fixed an axis that is to be free; it writes sizes as text too.
 
     Raises:
         ConversionFailed: ``export-dims``.
@@ -36,7 +36,8 @@ def refuse_fixed(proto: ModelProto, feed: TensorFeed) -> None:
             "export-dims",
             "the exporter fixed an axis that should be free",
             evidence(fixed),
-            "look for sizes that are written as numbers in the code, or take the axis out of export: dynamic_axes",
+            "look for sizes that are written as numbers in the code, or take the axis out of export:"
+            " dynamic_axes",
         )
 
 

@@ -124,7 +124,7 @@ def translations() -> dict[Any, Any]:
 
 
 def finite(bound: Any) -> int | None:
-    """A bound of a free axis as a number; ``None`` for infinities, of which SymPy and PyTorch have several."""
+    """A bound of a free axis as a number; ``None`` for infinity, of which SymPy and PyTorch have several."""
     text = str(bound)
     found = int(text) if text.removeprefix("-").isdigit() else None
     return None if found is None or found >= NO_BOUND else found
