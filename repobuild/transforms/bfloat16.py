@@ -6,8 +6,8 @@ MatMul, Gemm, Conv, Add, Mul, Softmax and all further arithmetic do not; unlike 
 around the missing ones. Triton, too, has no bfloat16 in its ONNX Runtime backend's inputs and outputs.
 
 So each weight is stored in bfloat16, with a Cast to float32 in front of its readers. The file is half as
-large; ONNX Runtime does these Casts once, when it loads the model, and computes in float32 from there on: speed
-and memory at run time stay as they were, and so does the range of all values. The answers differ by the
+large; ONNX Runtime does these Casts once, when it loads the model, and computes in float32 from there on:
+speed and memory at run time stay as they were, and so does the range of all values. The answers differ by the
 rounding of the weights alone, at most 2^-8 of each (8 bits of significand). Weights that would round to
 infinity stay float32.
 """
@@ -208,5 +208,3 @@ def _count(dims: Sequence[int]) -> int:
     import math
 
     return math.prod(dims)
-
-

@@ -7,7 +7,8 @@ other type, serves all later readers. Inputs and outputs of the graph and of eve
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -38,7 +39,7 @@ class Readers:
     """
 
     nodes: Mapping[TensorKey, tuple[tuple[NodeKey, int], ...]]
-    outputs: Set[TensorKey]
+    outputs: AbstractSet[TensorKey]
     makers: Mapping[TensorKey, NodeKey]
 
 
@@ -78,7 +79,9 @@ class Rewriter:
         stored: The weights (initialisers and Constants) that are stored in float16.
     """
 
-    def __init__(self, types: Types, halves: Mapping[NodeKey, Halves], stored: Set[TensorKey]) -> None:
+    def __init__(
+        self, types: Types, halves: Mapping[NodeKey, Halves], stored: AbstractSet[TensorKey]
+    ) -> None:
         self._types, self._halves, self._stored = types, halves, stored
         self._taken: set[str] = set()
         self.renamed: dict[str, str] = {}

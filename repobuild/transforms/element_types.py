@@ -94,7 +94,7 @@ def _asked(source: GraphFile) -> dict[str, int]:
 
 
 def _without_weights(proto: ModelProto) -> ModelProto:
-    """A copy in which large tensors have type and shape only, and nothing is declared that can be inferred."""
+    """A copy in which large tensors have type and shape only, and nothing inferable is declared."""
     from onnx import ModelProto, TensorProto
 
     stub = ModelProto()

@@ -7,14 +7,13 @@ offset and a length.
 from __future__ import annotations
 
 import mmap
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Self
 
 from repobuild.errors import ConversionFailed, Evidence, InputInvalid, evidence, from_oserror
 from repobuild.graph.walk import subgraphs
@@ -30,8 +29,9 @@ SPILL = 64 * 2**20
 """Bytes of an ONNX file above which its weights are moved out of memory while it is worked on."""
 _WRITTEN = "\0written"
 """Stands for the new data file until all is written: the old one may have the same name."""
-ALIGNMENT = 4096
-"""Offsets of large tensors in data files are multiples of it, so that they can be mapped."""
+LARGE, ALIGNMENT, PAGE = 2**20, 64, 4096
+"""Tensors of at least ``LARGE`` bytes begin at a page of the data file, so that they can be mapped; the others
+at a multiple of ``ALIGNMENT``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,12 @@ class GraphFile:
         proto: The graph. External tensors of at most :data:`SMALL` bytes have been read in.
         folder: The folder that holds the data files which ``proto`` names.
         external: Whether the file itself has external data.
+        spilled: Whether its inline weights were moved to disk for the time being.
     """
 
     def __init__(self, path: Path, proto: ModelProto, folder: Path, *, external: bool) -> None:
         self.path, self.proto, self.folder, self.external = path, proto, folder, external
+        self.spilled = False
 
     def copy(self) -> ModelProto:
         """The graph once more, to be changed; external weights are not copied."""
@@ -102,7 +104,7 @@ def opened(path: Path) -> Iterator[GraphFile]:
             if not external and path.stat().st_size > SPILL:
                 with Writer(graph, Path(scratch) / "model.onnx", external=True) as spill:
                     spill.settle(proto)
-                graph.folder = Path(scratch)
+                graph.folder, graph.spilled = Path(scratch), True
             if proto.functions:
                 graph.proto = _without_functions(proto)
         except OSError as problem:
@@ -130,7 +132,7 @@ class Writer:
         """The data file."""
         return self._to.with_name(f"{self._to.name}.data")
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -156,7 +158,7 @@ class Writer:
         tensor.data_type = data_type
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
         flat = np.ascontiguousarray(little).reshape(-1)
-        self._store(tensor, memoryview(flat.view(np.uint8)), (*origin, data_type) if origin else None)
+        self._store(tensor, flat.view(np.uint8).data, (*origin, data_type) if origin else None)
 
     def settle(self, proto: ModelProto) -> None:
         """Copy the tensors that were not given other values, and name the data file in all.
@@ -177,7 +179,7 @@ class Writer:
                     tensor.CopyFrom(_inline(tensor, where))
                     continue
                 data = np.memmap(where.path, np.uint8, "r", where.offset, (where.length,))
-                self._store(tensor, memoryview(data), (*(_origin(tensor) or ()), tensor.data_type))
+                self._store(tensor, data.data, (*(_origin(tensor) or ()), tensor.data_type))
             elif self._external and tensor.HasField("raw_data") and len(tensor.raw_data) > SMALL:
                 self._store(tensor, memoryview(tensor.raw_data), None)
             if is_external(tensor):
@@ -208,7 +210,8 @@ class Writer:
         if known is None:
             if self._data is None:
                 self._data = self.data_path.open("wb")
-            start = -(-self._data.tell() // ALIGNMENT) * ALIGNMENT
+            step = PAGE if len(data) >= LARGE else ALIGNMENT
+            start = -(-self._data.tell() // step) * step
             self._data.write(b"\0" * (start - self._data.tell()))
             self._data.write(data)
             self._data.flush()
@@ -228,7 +231,7 @@ def serialized(proto: ModelProto) -> bytes:
     from google.protobuf.message import EncodeError
 
     try:
-        return proto.SerializeToString(deterministic=True)
+        data: bytes = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as problem:
         raise ConversionFailed(
             "graph-too-large",
@@ -236,6 +239,7 @@ def serialized(proto: ModelProto) -> bytes:
             evidence([str(problem)[:200]]),
             "save the model with external data, so that its weights lie in a file beside it",
         ) from problem
+    return data
 
 
 def tensors_of(proto: ModelProto) -> Iterator[TensorProto]:
@@ -298,18 +302,6 @@ def data_files(path: Path) -> tuple[Path, ...]:
 def count_nodes(graph: GraphProto) -> int:
     """The nodes of a graph, bodies included."""
     return sum(1 + sum(count_nodes(body) for body in subgraphs(node)) for node in graph.node)
-
-
-def link_or_copy(path: Path, to: Path) -> None:
-    """Have a file in another place too, without a copy where the file system allows it.
-
-    Raises:
-        OSError: It cannot be copied.
-    """
-    try:
-        to.hardlink_to(path)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(path, to)
 
 
 @contextmanager
@@ -390,7 +382,7 @@ def _inline(tensor: TensorProto, where: Place) -> TensorProto:
 def _without_functions(proto: ModelProto) -> ModelProto:
     from onnx import inliner
 
-    inlined: Any = inliner.inline_local_functions(proto)
+    inlined: ModelProto = inliner.inline_local_functions(proto)
     return inlined
 
 
@@ -398,7 +390,7 @@ def _packed(tensor: TensorProto) -> bool:
     """Whether several elements share a byte."""
     from onnx import TensorProto
 
-    return TensorProto.DataType.Name(tensor.data_type).endswith(("INT4", "INT2", "4E2M1"))
+    return str(TensorProto.DataType.Name(tensor.data_type)).endswith(("INT4", "INT2", "4E2M1"))
 
 
 def _origin(tensor: TensorProto) -> tuple[object, ...] | None:

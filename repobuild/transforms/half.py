@@ -2,9 +2,9 @@
 
 Why not ``onnxruntime.transformers.float16``: tried in 1.32, it appends its Casts behind the nodes that read
 them (ONNX's checker refuses that), casts inside the outermost graph what a body of If or Loop needs, fails on
-two bodies with an initialiser of one name, takes Constants written as ``value_float`` for float16, lifts every
-weight below 6e-8 to 6e-8, cuts what is too large to 65504, and holds all weights in memory. Its table of
-operators without kernels is used, see :mod:`repobuild.transforms.halvable`.
+two bodies with an initialiser of one name, takes Constants written as ``value_float`` for float16, lifts
+every weight below 6e-8 to 6e-8, cuts what is too large to 65504, and holds all weights in memory. Its table
+of operators without kernels is used, see :mod:`repobuild.transforms.halvable`.
 
 Which nodes stay float32:
 
@@ -17,12 +17,12 @@ Which nodes stay float32:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from repobuild.artifact import Tool
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
@@ -131,9 +131,7 @@ class _Plan:
                 self._decide((path, index), node, known, operators)
         self.floats = len(self.halves) + len(self.kept)
 
-    def _decide(
-        self, key: NodeKey, node: NodeProto, known: Mapping[str, int], operators: Operators
-    ) -> None:
+    def _decide(self, key: NodeKey, node: NodeProto, known: Mapping[str, int], operators: Operators) -> None:
         if FLOAT not in (known.get(name) for name in (*node.input, *node.output)):
             return
         if not node.domain and node.op_type == "Constant":
@@ -156,7 +154,7 @@ class _Plan:
             self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, forced=True)
 
     def keep_around(self, tensor: TensorKey, why: str) -> None:
-        """Leave the nodes that make and read a tensor in float32; what is inside a body counts as the maker."""
+        """Leave the nodes that make and read a tensor in float32; bodies count as their node."""
         said = f"'{tensor[1]}' {why}"
         maker = self.readers.makers.get(tensor)
         if maker is not None:
@@ -243,7 +241,7 @@ def _refuse_values(plan: _Plan, ranges: Mapping[TensorKey, Range]) -> None:
 
 def _write(
     source: GraphFile, plan: _Plan, types: Types, to: Path
-) -> tuple[Set[TensorKey], Mapping[str, str]]:
+) -> tuple[AbstractSet[TensorKey], Mapping[str, str]]:
     import numpy as np
 
     proto = source.copy()

@@ -1,7 +1,7 @@
 """Which operators take float16, read from their own schemas.
 
-ONNX's schemas (ONNX Runtime's for its own domain) say which types each input and output may have, for the very
-opset that a graph imports. What ONNX Runtime's float16 converter leaves alone for want of kernels
+ONNX's schemas (ONNX Runtime's for its own domain) say which types each input and output may have, for the
+very opset that a graph imports. What ONNX Runtime's float16 converter leaves alone for want of kernels
 (``DEFAULT_OP_BLOCK_LIST`` in onnxruntime/transformers/float16.py) is left alone too.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repobuild.tensors import Batch
 from repobuild.transforms.element_types import Path, Types, bodies
@@ -130,9 +130,7 @@ class _Probe:
         kept = self._add(fresh, "Where", [finite, size, zero])
         largest = self._add(fresh, "ReduceMax", [kept], keepdims=1)
         bad = self._add(fresh, "Cast", [self._add(fresh, "Not", [finite])], to=int(TensorProto.FLOAT))
-        return self._add(
-            fresh, "Concat", [largest, self._add(fresh, "ReduceSum", [bad], keepdims=1)], axis=0
-        )
+        return self._add(fresh, "Concat", [largest, self._add(fresh, "ReduceSum", [bad], keepdims=1)], axis=0)
 
     def _body(self, fresh: list[NodeProto], node: NodeProto, path: Path) -> str | None:
         if node.domain or node.op_type not in ("If", "Loop", "Scan"):
@@ -160,7 +158,7 @@ class _Probe:
                 body.node.extend(inside)
                 self._output(body, answer)
             node.output.append(self._name())
-            return node.output[-1]
+            return str(node.output[-1])
         (body, vector, _) = vectors[0]
         assert vector is not None
         self._output(body, vector)
@@ -193,7 +191,7 @@ class _Probe:
         kind = np.float32 if isinstance(values[0], float) else np.int64
         return self._add(fresh, "Constant", [], value=numpy_helper.from_array(np.array(values, dtype=kind)))
 
-    def _add(self, fresh: list[NodeProto], kind: str, inputs: list[str], **attributes: object) -> str:
+    def _add(self, fresh: list[NodeProto], kind: str, inputs: list[str], **attributes: Any) -> str:
         from onnx import helper
 
         name = self._name()

@@ -16,16 +16,15 @@ FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 (onnxruntime/core/session/onnxruntime_session_options_config_keys.h)."""
 
 
-def open_graph(proto: ModelProto, source: GraphFile) -> Any:
-    """Load a changed graph as it is written, without ONNX Runtime's optimisation, one thread, on the CPU.
+def session_options(source: GraphFile, level: str) -> Any:
+    """Options for one thread, the weights of a file, and one of ONNX Runtime's levels of optimisation.
 
     Args:
-        proto: The graph.
-        source: The file that its weights lie in.
+        source: The file that the weights lie in.
+        level: A name of ``onnxruntime.GraphOptimizationLevel``.
 
     Raises:
         EnvironmentLacking: ONNX Runtime is not installed.
-        ConversionFailed: ``runtime-refuses``.
     """
     try:
         import onnxruntime
@@ -39,8 +38,29 @@ def open_graph(proto: ModelProto, source: GraphFile) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.add_session_config_entry(FOLDER_KEY, str(source.folder.resolve()))
+    return options
+
+
+def open_graph(proto: ModelProto, source: GraphFile, *, optimised: bool = False, options: Any = None) -> Any:
+    """Load a graph on the CPU, one thread.
+
+    Args:
+        proto: The graph, which may have been changed.
+        source: The file that its weights lie in.
+        optimised: Whether ONNX Runtime optimises it as it does when it serves; otherwise every tensor is what
+            its node makes.
+        options: Session options, in place of those that go with ``optimised``.
+
+    Raises:
+        EnvironmentLacking: ONNX Runtime is not installed.
+        ConversionFailed: ``runtime-refuses``.
+    """
+    if options is None:
+        options = session_options(source, "ORT_ENABLE_ALL" if optimised else "ORT_DISABLE_ALL")
+    import onnxruntime
+
     try:
         return onnxruntime.InferenceSession(serialized(proto), options, providers=["CPUExecutionProvider"])
     except ConversionFailed:
@@ -58,12 +78,12 @@ def feed(batch: Batch) -> dict[str, Array]:
     """A request as ONNX Runtime takes it: text as objects, arrays without gaps."""
     import numpy as np
 
-    return {
-        name: array.astype(object) if array.dtype.kind == "U" else np.ascontiguousarray(array)
-        if array.ndim
-        else array
-        for name, array in batch.items()
-    }
+    def plain(array: Array) -> Array:
+        if array.dtype.kind == "U":
+            return array.astype(object)
+        return np.ascontiguousarray(array) if array.ndim else array  # which would give a scalar an axis
+
+    return {name: plain(array) for name, array in batch.items()}
 
 
 def ask(session: Any, batch: Batch, outputs: list[str] | None = None) -> list[Any]:

@@ -44,7 +44,7 @@ class Extent:
 
 
 def float_weights(proto: ModelProto) -> Iterator[tuple[TensorKey, TensorProto]]:
-    """The float32 initialisers and Constants of a graph and its bodies; Constants get the form of a tensor."""
+    """The float32 initialisers and Constants of a graph and its bodies; all Constants become tensors."""
     for path, graph in graphs(proto.graph):
         for tensor in graph.initializer:
             if tensor.data_type == FLOAT:
