@@ -30,8 +30,8 @@ SPILL = 64 * 2**20
 _WRITTEN = "\0written"
 """Stands for the new data file until all is written: the old one may have the same name."""
 LARGE, ALIGNMENT, PAGE = 2**20, 64, 4096
-"""Tensors of at least ``LARGE`` bytes begin at a page of the data file, so that they can be mapped; the others
-at a multiple of ``ALIGNMENT``."""
+"""Tensors of at least ``LARGE`` bytes begin at a page of the data file, so that they can be mapped; others at
+a multiple of ``ALIGNMENT``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Half:
                 if not broken:
                     break
                 for name in broken:
-                    plan.keep_around(((), name), "is NaN or infinite in float16 alone")
+                    plan.keep_around(((), name), "is NaN or infinite in float16 alone", inside=True)
             else:
                 raise ConversionFailed(
                     "precision-unfit",
@@ -153,16 +153,23 @@ class _Plan:
         if self.halves.pop(key, None) is not None:
             self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, forced=True)
 
-    def keep_around(self, tensor: TensorKey, why: str) -> None:
-        """Leave the nodes that make and read a tensor in float32; bodies count as their node."""
+    def keep_around(self, tensor: TensorKey, why: str, *, inside: bool = False) -> None:
+        """Leave the nodes that make and read a tensor in float32.
+
+        Args:
+            tensor: The tensor.
+            why: What is wrong with it in float16.
+            inside: Whether all nodes in the bodies of its maker count as makers, since their own tensors were
+                not looked at.
+        """
         said = f"'{tensor[1]}' {why}"
         maker = self.readers.makers.get(tensor)
         if maker is not None:
             self.keep(maker, said)
             path, index = maker
-            for key in [k for k in self.halves if (*k[0], (k[1], ""))[: len(path)] == path]:
-                inside = key[0][len(path) : len(path) + 1]
-                if inside and inside[0][0] == index:
+            below = [k for k in self.halves if len(k[0]) > len(path) and k[0][: len(path)] == path]
+            for key in below if inside else ():
+                if key[0][len(path)][0] == index:
                     self.keep(key, said)
         for key, _ in self.readers.nodes.get(tensor, ()):
             if self.nodes[key].op_type != "Cast":
