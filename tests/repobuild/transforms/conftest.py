@@ -50,7 +50,10 @@ def graph(tmp_path):
             helper.make_graph(
                 nodes,
                 "g",
-                [*(value(n, s) for n, s in inputs.items()), *(v for v in listed if v.name in weights_as_inputs)],
+                [
+                    *(value(n, s) for n, s in inputs.items()),
+                    *(v for v in listed if v.name in weights_as_inputs),
+                ],
                 [value(n, s) for n, s in outputs.items()],
                 tensors,
             ),

@@ -73,7 +73,9 @@ def test_weights_in_branches_and_constants_become_small(graph, target, same, wei
     nodes = [
         node("ReduceSum", ["x"], ["s"], keepdims=0),
         node("Greater", ["s", "zero"], ["p"]),
-        node("If", ["p"], ["y"], then_branch=branch("t", weights["a"]), else_branch=branch("e", weights["b"])),
+        node(
+            "If", ["p"], ["y"], then_branch=branch("t", weights["a"]), else_branch=branch("e", weights["b"])
+        ),
     ]
     path = graph(nodes, IN, OUT, {"zero": np.float32(0)})
     done = BFloat16().apply(path, [], target)

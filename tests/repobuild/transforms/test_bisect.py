@@ -86,9 +86,7 @@ def test_a_swapped_operator_is_named_in_both_graphs(path, target, requests):
 
 def test_the_request_that_shows_it_is_named(path, target, requests):
     quiet = {"x": np.zeros((1, 64), "f")}
-    found = first_departure(
-        path, broken(path, target, weight("a", 3, 7, 9.0)), [quiet, *requests], TIGHT
-    )
+    found = first_departure(path, broken(path, target, weight("a", 3, 7, 9.0)), [quiet, *requests], TIGHT)
     assert found.request == 1
 
 
@@ -158,7 +156,9 @@ def test_transformed_graphs_are_compared_tensor_by_tensor(path, target, requests
 
 
 @pytest.mark.parametrize("transform", [Half(), Int8("static"), Int8("dynamic")], ids=lambda x: x.name)
-def test_a_fault_in_a_transformed_graph_is_told_from_its_rounding(path, target, requests, transform, tmp_path):
+def test_a_fault_in_a_transformed_graph_is_told_from_its_rounding(
+    path, target, requests, transform, tmp_path
+):
     broken(path, target, operator("bend", "Abs"))
     final = tmp_path / "final.onnx"
     transform.apply(target, requests, final)

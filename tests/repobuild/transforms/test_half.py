@@ -103,7 +103,11 @@ def test_single_values_that_round_to_zero_are_counted(graph, target, rng):
 
 
 def test_whole_numbers_beyond_2048_stay_exact(graph, target, same):
-    nodes = [node("Cast", ["x"], ["f"], to=1), node("Mul", ["f", "k"], ["g"]), node("Cast", ["g"], ["y"], to=7)]
+    nodes = [
+        node("Cast", ["x"], ["f"], to=1),
+        node("Mul", ["f", "k"], ["g"]),
+        node("Cast", ["g"], ["y"], to=7),
+    ]
     path = graph(nodes, {"x": ("i", ["n"])}, {"y": ("i", ["n"])}, {"k": np.float32([3])})
     with pytest.raises(ConversionFailed, match="no node of the graph can compute in float16"):
         Half().apply(path, [{"x": np.array([1, 3001])}], target)
@@ -171,7 +175,10 @@ def branches(rng):
         "then",
         [],
         [helper.make_tensor_value_info("t2", 1, ["n", 64])],
-        [numpy_helper.from_array(weights(rng, "w")["w"], "w"), numpy_helper.from_array(np.float32(1e5), "big")],
+        [
+            numpy_helper.from_array(weights(rng, "w")["w"], "w"),
+            numpy_helper.from_array(np.float32(1e5), "big"),
+        ],
     )
     other = helper.make_graph(
         [node("MatMul", ["a", "w"], ["e"])],
@@ -326,7 +333,9 @@ def test_a_graph_without_float32_is_refused_with_the_reason(graph, target, kind)
 
 def test_text_inputs_pass_by(graph, target, same, rng):
     nodes = [
-        node("LabelEncoder", ["t"], ["i"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_int64s=[0, 1]),
+        node(
+            "LabelEncoder", ["t"], ["i"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_int64s=[0, 1]
+        ),
         node("Gather", ["table", "i"], ["e"]),
         node("MatMul", ["e", "a"], ["y"]),
     ]

@@ -121,9 +121,7 @@ def test_static_weights_have_one_scale_a_channel(graph, target, weights, request
 
 
 @pytest.mark.parametrize(("reduce_range", "most"), [(True, 64), (False, 127)], ids=["7 bits", "8 bits"])
-def test_weights_use_seven_bits_unless_told_otherwise(
-    graph, target, weights, requests, reduce_range, most
-):
+def test_weights_use_seven_bits_unless_told_otherwise(graph, target, weights, requests, reduce_range, most):
     Int8("static", reduce_range=reduce_range).apply(graph(MLP, IN, OUT, weights), requests, target)
     held = [
         np.abs(numpy_helper.to_array(t).astype(int)).max()
@@ -149,7 +147,12 @@ def test_static_leaves_masks_of_minus_infinity_in_float32(graph, target, same, w
 
 
 def test_static_leaves_what_reaches_infinity_in_float32(graph, target, same, weights, requests):
-    nodes = [*MLP[:2], node("MatMul", ["r", "b"], ["g"]), node("Relu", ["g"], ["p"]), node("Log", ["p"], ["y"])]
+    nodes = [
+        *MLP[:2],
+        node("MatMul", ["r", "b"], ["g"]),
+        node("Relu", ["g"], ["p"]),
+        node("Log", ["p"], ["y"]),
+    ]
     path = graph(nodes, IN, OUT, weights)
     done = Int8("static").apply(path, requests, target)
     assert any("'y' reaches NaN or infinity" in note for note in done.notes)
