@@ -21,7 +21,10 @@ from repobuild.graph.walk import names_used
 from repobuild.recipe.types import Bounds, Tolerance
 from repobuild.report import Deviation
 from repobuild.tensors import Array, Batch
+from repobuild.transforms.casting import HALF
+from repobuild.transforms.element_types import element_types
 from repobuild.transforms.files import GraphFile, opened
+from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.session import ask, open_graph
 
 if TYPE_CHECKING:
@@ -186,6 +189,9 @@ class _Side:
         from onnx import ValueInfoProto
 
         proto = source.copy()
+        types = element_types(source)
+        if any(HALF in found.values() for found in types.values()):
+            keep_rounding(proto, types)
         known = {value.name: value for value in proto.graph.output}
         constants = {tensor.name: tensor for tensor in source.proto.graph.initializer}
         self._names = list(names)

@@ -12,7 +12,8 @@ Which nodes stay float32:
 - those that make or read a tensor of which a value is above 65504, or of which all values round to zero, on
   any of the requests; and those that read a weight of that kind;
 - those that make or read whole numbers above 2048, which float16 does not hold (positions, lengths);
-- after the graph was made and run: those that make NaN or infinity where the float32 graph does not.
+- after the graph was made and run, with all values rounded as in :mod:`repobuild.transforms.rounding`: those
+  that make NaN or infinity where the float32 graph does not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
+from repobuild.graph.walk import names_used
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
 from repobuild.transforms.casting import FLOAT, HALF, NodeKey, Readers, Rewriter, TensorKey, readers
@@ -33,6 +35,7 @@ from repobuild.transforms.files import SMALL, GraphFile, Writer, opened, size_of
 from repobuild.transforms.halvable import Halves, Operators
 from repobuild.transforms.interface import Applied
 from repobuild.transforms.measure import Range, measure
+from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import FAINTEST, LARGEST, extent, float_weights
 
@@ -41,8 +44,10 @@ if TYPE_CHECKING:
 
 WHOLE = 2048.0
 """Largest whole number up to which float16 holds all (2^11, IEEE 754-2008)."""
-ROUNDS = 8
+ROUNDS = 16
 """How often nodes may be found to overflow after the graph was made."""
+LOWEST_OPSET = 11
+"""The first opset with what the measurements need."""
 NAMED = 12
 """Nodes that a note names."""
 
@@ -68,6 +73,7 @@ class Half:
             )
         before = size_of(model)
         with opened(model) as source:
+            _demand_opset(source.proto)
             weights = dict(float_weights(source.proto))
             types = element_types(source)
             plan = _Plan(source.proto, types)
@@ -81,7 +87,7 @@ class Half:
                 if not broken:
                     break
                 for name in broken:
-                    plan.keep_around(((), name), "is NaN or infinite in float16 alone", inside=True)
+                    plan.keep_behind(((), name), "is NaN or infinite in float16 alone")
             else:
                 raise ConversionFailed(
                     "precision-unfit",
@@ -153,6 +159,28 @@ class _Plan:
         if self.halves.pop(key, None) is not None:
             self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, forced=True)
 
+    def keep_behind(self, tensor: TensorKey, why: str) -> None:
+        """Leave in float32 what a tensor comes from: its makers, or else the nearest that are still float16.
+
+        NaN may come of values that were rounded long before, as 1 / (a - b) does.
+        """
+        count = len(self.kept)
+        layer = [tensor]
+        seen: set[NodeKey] = set()
+        while layer and len(self.kept) == count:
+            makers = [self.readers.makers[t] for t in layer if t in self.readers.makers]
+            for found in layer:
+                self.keep_around(
+                    found, why if found == tensor else f"is what {tensor[1]} comes from", inside=True
+                )
+            seen.update(makers)
+            layer = [
+                ((), name)
+                for key in makers
+                for name in names_used(self.nodes[key])
+                if self.readers.makers.get(((), name)) not in seen
+            ]
+
     def keep_around(self, tensor: TensorKey, why: str, *, inside: bool = False) -> None:
         """Leave the nodes that make and read a tensor in float32.
 
@@ -221,6 +249,17 @@ class _Plan:
 
 _INTEGERS = frozenset(range(2, 8)) | {12, 13}
 """``TensorProto`` numbers of the integer types of 8 to 64 bits."""
+
+
+def _demand_opset(proto: ModelProto) -> None:
+    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 0)
+    if opset < LOWEST_OPSET:
+        raise ConversionFailed(
+            "opset-conversion",
+            f"float16 needs opset {LOWEST_OPSET}, the graph has {opset}",
+            evidence(["with older operators, float16 cannot be measured"]),
+            f"write export: {{opset: {LOWEST_OPSET}}} or higher",
+        )
 
 
 def _refuse_weights(plan: _Plan, source: GraphFile) -> list[str]:
@@ -296,6 +335,7 @@ def _broken(
 ) -> list[str]:
     """Tensors that are NaN or infinite in more places than in float32, in the order of the graph."""
     with opened(to) as result:
+        keep_rounding(result.proto, element_types(result))
         seen = measure(result, element_types(result), requests)
     original = {new: old for old, new in renamed.items()}
     broken: list[str] = []

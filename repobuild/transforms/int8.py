@@ -67,8 +67,11 @@ DYNAMIC_OPERATORS = (
     "Transpose",
 )
 """Operators that dynamic quantisation takes on."""
+_RUNTIME_ONLY = ("Attention", "EmbedLayerNormalization")
 FAR = 1e4
 """A tensor that reaches it is not quantised."""
+LOWEST_IR = 4
+"""The first IR version in which an initialiser, such as a scale, need not be an input as well."""
 BATCH_NOTE = (
     "dynamic quantisation takes one scale over a whole batch, so an answer varies a little with the "
     "rows that it is batched with; static quantisation does not"
@@ -105,11 +108,12 @@ class Int8:
             _demand_opset(source.proto, self._mode)
             notes = [BATCH_NOTE] if self._mode == "dynamic" else []
             staged = _stage(source, Path(scratch))
-            excluded: list[str] = []
+            excluded = _of_other_domains(source.proto)
             useful = [r for r in requests if all(array.size for array in r.values())]
             if self._mode == "static":
                 notes += _empty_requests(requests, useful)
-                excluded, why = _left_alone(source, requests)
+                far, why = _left_alone(source, requests)
+                excluded += far
                 notes += why
             result = Path(scratch) / "quantised.onnx"
             said = self._quantise(staged, useful, excluded, result, large=source.external or source.spilled)
@@ -218,6 +222,16 @@ def _data(source: GraphFile) -> set[Path]:
     return {place(t, source.folder).path for t in tensors_of(source.proto) if is_external(t)}
 
 
+def _of_other_domains(proto: ModelProto) -> list[str]:
+    """Nodes that the quantiser, which looks at operators' names alone, would take for others."""
+    own = "com.microsoft"
+    return [
+        node.name
+        for node in proto.graph.node
+        if node.domain not in ("", "ai.onnx", own) or (node.op_type in _RUNTIME_ONLY and node.domain != own)
+    ]
+
+
 def _left_alone(source: GraphFile, requests: Sequence[Batch]) -> tuple[list[str], list[str]]:
     """Nodes that static quantisation must leave in float32, and notes on them."""
     found = readers(source.proto.graph)
@@ -292,6 +306,9 @@ def _finish(source: GraphFile, result: Path, to: Path, notes: list[str]) -> Coun
             )
         proto = quantised.proto
         strip_metadata(proto)
+        if proto.ir_version < LOWEST_IR:
+            notes.append(f"the IR version was raised from {proto.ir_version} to {LOWEST_IR}")
+            proto.ir_version = LOWEST_IR
         for entry in list(proto.opset_import):
             if entry.domain not in opsets and not any(n.domain == entry.domain for n in proto.graph.node):
                 proto.opset_import.remove(entry)

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from repobuild.errors import ConversionFailed, InputInvalid
 from repobuild.transforms.half import Half
+from repobuild.transforms.rounding import RoundedRunner
 
 node = helper.make_node
 
@@ -357,3 +358,37 @@ def test_without_requests_nothing_is_claimed(graph, target, rng):
     with pytest.raises(InputInvalid) as caught:
         Half().apply(graph(MLP, IN, OUT, weights(rng, "a", "b")), [], target)
     assert caught.value.code == "samples-needed"
+
+
+def test_what_only_float16_breaks_is_found_by_running_it(graph, target, same, answers, rng):
+    nodes = [
+        node("MatMul", ["x", "a"], ["g"], name="first"),
+        node("Relu", ["g"], ["f"], name="bend"),
+        node("Abs", ["f"], ["h"], name="flip"),
+        node("Add", ["one", "small"], ["sum"], name="sum"),
+        node("Sub", ["sum", "one"], ["rest"], name="difference"),
+        node("Div", ["h", "rest"], ["large"], name="quotient"),
+        node("Mul", ["large", "small"], ["y"], name="back"),
+    ]
+    extra = {"one": np.float32([1]), "small": np.float32([2e-4])}
+    path = graph(nodes, IN, OUT, {**weights(rng, "a"), **extra})
+    asked = requests(rng, 3)
+    done = Half().apply(path, asked, target)
+    same(path, target, asked, rtol=1e-2, atol=1e-2)
+    assert "Div 'quotient': 'large' is NaN or infinite in float16 alone" in done.notes[0]
+    assert "Sub 'difference': 'rest' is what large comes from" in done.notes[0]
+    assert "first" not in done.notes[0]
+    got = RoundedRunner(target).run(asked[0])["y"]
+    np.testing.assert_allclose(got, answers(path, asked)[0]["y"], rtol=1e-2, atol=1e-2)
+
+
+def test_inputs_beyond_float16_are_read_in_float32(graph, target, same, rng):
+    nodes = [
+        node("Mul", ["x", "shrink"], ["s"], name="scale"),
+        node("MatMul", ["s", "a"], ["y"], name="product"),
+    ]
+    path = graph(nodes, IN, OUT, {**weights(rng, "a"), "shrink": np.float32(1e-5)})
+    asked = [{"x": rng.normal(size=(2, 64)).astype("f") * np.float32(1e5)}]
+    done = Half().apply(path, asked, target)
+    same(path, target, asked)
+    assert done.notes[0].startswith("1 nodes stay float32 for their values: Mul 'scale': 'x' reaches ")

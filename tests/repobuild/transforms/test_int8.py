@@ -237,3 +237,26 @@ def test_bodies_of_branches_stay_as_they_are(graph, target, same, weights, reque
     for mode in ("dynamic", "static"):
         Int8(mode).apply(path, requests, target)
         same(path, target, requests, rtol=0, atol=0.1)
+
+
+def test_operators_that_share_a_name_with_those_of_onnx_runtime_are_left(graph, target, same, rng, weights):
+    nodes = [
+        node("Attention", ["x", "x", "x"], ["h"], q_num_heads=2, kv_num_heads=2),
+        node("MatMul", ["h", "a"], ["y"]),
+    ]
+    shape = ("f", ["n", "s", 64])
+    path = graph(nodes, {"x": shape}, {"y": shape}, {"a": weights["a"]}, opset=23)
+    asked = [{"x": rng.normal(size=(2, s, 64)).astype("f")} for s in (1, 5)]
+    done = Int8("dynamic").apply(path, asked, target)
+    same(path, target, asked, rtol=0, atol=0.1)
+    assert "1 MatMulInteger" in done.detail
+
+
+def test_an_ir_version_that_wants_initialisers_as_inputs_is_raised(graph, target, same, weights, requests):
+    path = graph(MLP[:1], IN, {"h": OUT["y"]}, {"a": weights["a"]}, opset=13, weights_as_inputs=["a"])
+    proto = onnx.load(path)
+    proto.ir_version = 3
+    onnx.save(proto, path)
+    done = Int8("dynamic").apply(path, requests, target)
+    assert "the IR version was raised from 3 to 4" in done.notes
+    onnx.checker.check_model(str(target))
