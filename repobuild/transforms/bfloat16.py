@@ -14,6 +14,7 @@ infinity stay float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,12 @@ from repobuild.transforms.casting import FLOAT, TensorKey, readers
 from repobuild.transforms.checking import check_types
 from repobuild.transforms.element_types import Path as GraphPath
 from repobuild.transforms.element_types import graphs
-from repobuild.transforms.files import SMALL, GraphFile, Writer, opened, size_of
+from repobuild.transforms.files import SMALL, GraphFile, opened, size_of
 from repobuild.transforms.interface import Applied
+from repobuild.transforms.nodes import cast, fresh_name, opset_of, set_nodes
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import CHUNK, float_weights
+from repobuild.transforms.writing import Writer, all_or_nothing
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -56,8 +59,9 @@ class BFloat16:
             _demand_opset(source.proto)
             chosen, overflowing = _choose(source)
             _write(source, chosen, to)
-        check_types(to)
-        open_session(to)
+        with all_or_nothing(to):
+            check_types(to)
+            open_session(to)
         notes = ["weights are bfloat16 in the file, and float32 once loaded; all arithmetic is float32"]
         if overflowing:
             notes.append(f"weights that bfloat16 would make infinite stay float32: {', '.join(overflowing)}")
@@ -91,7 +95,7 @@ def rounded(values: Array) -> Array:
 
 
 def _demand_opset(proto: ModelProto) -> None:
-    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 0)
+    opset = opset_of(proto)
     if opset < LOWEST_OPSET:
         raise ConversionFailed(
             "opset-conversion",
@@ -109,7 +113,7 @@ def _choose(source: GraphFile) -> tuple[dict[TensorKey, None], list[str]]:
     overflowing: list[str] = []
     for (path, name), tensor in float_weights(source.proto):
         key = (path, name)
-        if 4 * _count(tensor.dims) <= SMALL or key in found.outputs or (not path and name in interface):
+        if 4 * math.prod(tensor.dims) <= SMALL or key in found.outputs or (not path and name in interface):
             continue
         if key not in found.nodes:
             continue
@@ -159,8 +163,8 @@ def _widen(graph: GraphProto, path: GraphPath, chosen: dict[TensorKey, None], ta
     for tensor in graph.initializer:
         if (path, tensor.name) in chosen:
             name = tensor.name
-            tensor.name = _fresh(f"{name}/bfloat16", taken)
-            casts.append(_cast(tensor.name, name))
+            tensor.name = fresh_name(f"{name}/bfloat16", taken)
+            casts.append(cast(tensor.name, name, FLOAT))
     fresh: list[NodeProto] = []
     for index, node in enumerate(graph.node):
         for part, body in bodies(node):
@@ -168,43 +172,12 @@ def _widen(graph: GraphProto, path: GraphPath, chosen: dict[TensorKey, None], ta
         fresh.append(node)
         if node.op_type == "Constant" and not node.domain and (path, node.output[0]) in chosen:
             name = node.output[0]
-            node.output[0] = _fresh(f"{name}/bfloat16", taken)
-            fresh.append(_cast(node.output[0], name))
+            node.output[0] = fresh_name(f"{name}/bfloat16", taken)
+            fresh.append(cast(node.output[0], name, FLOAT))
     del graph.value_info[:]
-    copies = [_copied(node) for node in (*casts, *fresh)]
-    del graph.node[:]
-    graph.node.extend(copies)
+    set_nodes(graph, (*casts, *fresh))
 
 
 def _names(graph: GraphProto) -> list[str]:
     made = [name for node in graph.node for name in node.output]
     return [*made, *(t.name for t in graph.initializer), *(v.name for v in graph.input)]
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    taken.add(candidate)
-    return candidate
-
-
-def _cast(start: str, end: str) -> NodeProto:
-    from onnx import helper
-
-    return helper.make_node("Cast", [start], [end], name=end, to=FLOAT)
-
-
-def _copied(node: NodeProto) -> NodeProto:
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
-def _count(dims: Sequence[int]) -> int:
-    import math
-
-    return math.prod(dims)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from repobuild.transforms.element_types import Path, Types, bodies, graphs
 from repobuild.transforms.halvable import Halves
+from repobuild.transforms.nodes import cast, fresh_name, set_nodes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -121,9 +122,7 @@ class Rewriter:
             if path and types_of(value.name, scope):
                 value.name = self._as(fresh, scope, value.name, FLOAT)
         del graph.value_info[:]
-        copies = [_copied(node) for node in fresh]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, fresh)
 
     def _outputs(
         self,
@@ -143,9 +142,9 @@ class Rewriter:
                     node.attribute[[a.name for a in node.attribute].index("to")].i = HALF
                 scope[name] = {HALF: name}
                 if name in answers:
-                    inner = self._fresh_name(f"{name}/float16")
+                    inner = fresh_name(f"{name}/float16", self._taken)
                     node.output[position] = inner
-                    fresh.append(_cast(inner, name, FLOAT))
+                    fresh.append(cast(inner, name, FLOAT))
                     scope[name] = {HALF: inner, FLOAT: name}
                     self.renamed[name] = inner
             else:
@@ -154,34 +153,12 @@ class Rewriter:
     def _as(self, fresh: list[NodeProto], scope: ChainMap[str, _Versions], name: str, wanted: int) -> str:
         versions = scope[name]
         if wanted not in versions:
-            cast = self._fresh_name(f"{name}/{'float16' if wanted == HALF else 'float32'}")
-            fresh.append(_cast(next(iter(versions.values())), cast, wanted))
-            versions = scope[name] = {**versions, wanted: cast}  # seen from here on, and in bodies
+            copy = fresh_name(f"{name}/{'float16' if wanted == HALF else 'float32'}", self._taken)
+            fresh.append(cast(next(iter(versions.values())), copy, wanted))
+            versions = scope[name] = {**versions, wanted: copy}  # seen from here on, and in bodies
         return versions[wanted]
-
-    def _fresh_name(self, name: str) -> str:
-        candidate, number = name, 1
-        while candidate in self._taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        self._taken.add(candidate)
-        return candidate
 
 
 def types_of(name: str, scope: Mapping[str, _Versions]) -> bool:
     """Whether a name is a float32 tensor of the graph as it was."""
     return bool(name and scope.get(name))
-
-
-def _cast(start: str, end: str, to: int) -> NodeProto:
-    from onnx import helper
-
-    return helper.make_node("Cast", [start], [end], name=end, to=to)
-
-
-def _copied(node: NodeProto) -> NodeProto:
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy

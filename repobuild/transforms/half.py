@@ -18,29 +18,30 @@ Which nodes stay float32:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
-from repobuild.graph.walk import names_used
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
-from repobuild.transforms.casting import FLOAT, HALF, NodeKey, Readers, Rewriter, TensorKey, readers
+from repobuild.transforms.casting import HALF, Rewriter, TensorKey
 from repobuild.transforms.checking import check_types
-from repobuild.transforms.element_types import Types, bodies, element_types, graphs
-from repobuild.transforms.files import SMALL, GraphFile, Writer, opened, size_of
-from repobuild.transforms.halvable import Halves, Operators
+from repobuild.transforms.element_types import Types, element_types
+from repobuild.transforms.files import SMALL, GraphFile, opened, size_of
+from repobuild.transforms.halving import Plan
 from repobuild.transforms.interface import Applied
 from repobuild.transforms.measure import Range, measure
+from repobuild.transforms.nodes import opset_of
 from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import FAINTEST, LARGEST, extent, float_weights
+from repobuild.transforms.writing import Writer, all_or_nothing
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 WHOLE = 2048.0
 """Largest whole number up to which float16 holds all (2^11, IEEE 754-2008)."""
@@ -48,8 +49,6 @@ ROUNDS = 16
 """How often nodes may be found to overflow after the graph was made."""
 LOWEST_OPSET = 11
 """The first opset with what the measurements need."""
-NAMED = 12
-"""Nodes that a note names."""
 
 
 class Half:
@@ -72,11 +71,11 @@ class Half:
                 "name samples in the recipe",
             )
         before = size_of(model)
-        with opened(model) as source:
+        with opened(model) as source, all_or_nothing(to):
             _demand_opset(source.proto)
             weights = dict(float_weights(source.proto))
             types = element_types(source)
-            plan = _Plan(source.proto, types)
+            plan = Plan(source.proto, types)
             flushed = _refuse_weights(plan, source)
             ranges = measure(source, types, requests)
             _refuse_values(plan, ranges)
@@ -86,17 +85,17 @@ class Half:
                 broken = _broken(to, renamed, ranges, requests)
                 if not broken:
                     break
-                for name in broken:
-                    plan.keep_behind(((), name), "is NaN or infinite in float16 alone")
-            else:
+                if not plan.keep_behind(((), broken), "is NaN or infinite in float16 alone"):
+                    break
+            if broken:
                 raise ConversionFailed(
                     "precision-unfit",
                     "the float16 graph still makes NaN or infinity after nodes were left in float32",
-                    evidence(broken[:NAMED]),
+                    evidence([f"'{broken}' is NaN or infinite in float16 alone"]),
                     "keep this model in float32, or try bf16",
                 )
-        check_types(to)
-        open_session(to)
+            check_types(to)
+            open_session(to)
         after = size_of(to)
         notes = [*plan.notes(), *flushed]
         if after.bytes >= before.bytes:
@@ -111,148 +110,8 @@ class Half:
         )
 
 
-@dataclass(slots=True)
-class _Kept:
-    """A node that stays float32, and why."""
-
-    node: str
-    why: str
-    forced: bool
-
-
-class _Plan:
-    """Which nodes compute in float16."""
-
-    def __init__(self, proto: ModelProto, types: Types) -> None:
-        self.halves: dict[NodeKey, Halves] = {}
-        self.kept: dict[NodeKey, _Kept] = {}
-        self.readers: Readers = readers(proto.graph)
-        self.nodes: dict[NodeKey, NodeProto] = {}
-        self._types = types
-        operators = Operators(proto)
-        for path, graph in graphs(proto.graph):
-            known = {name: kind for at in range(len(path) + 1) for name, kind in types[path[:at]].items()}
-            for index, node in enumerate(graph.node):
-                self.nodes[path, index] = node
-                self._decide((path, index), node, known, operators)
-        self.floats = len(self.halves) + len(self.kept)
-
-    def _decide(self, key: NodeKey, node: NodeProto, known: Mapping[str, int], operators: Operators) -> None:
-        if FLOAT not in (known.get(name) for name in (*node.input, *node.output)):
-            return
-        if not node.domain and node.op_type == "Constant":
-            return
-        if not node.domain and node.op_type == "Cast":
-            if known.get(node.output[0]) == FLOAT:
-                self.halves[key] = Halves(frozenset(), frozenset({0}))
-            return
-        if any(True for _ in bodies(node)):
-            return
-        found = operators.halves(node, known)
-        if isinstance(found, Halves):
-            self.halves[key] = found
-        else:
-            self.kept[key] = _Kept(_spoken(node, key), found, forced=False)
-
-    def keep(self, key: NodeKey, why: str) -> None:
-        """Leave a node in float32."""
-        if self.halves.pop(key, None) is not None:
-            self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, forced=True)
-
-    def keep_behind(self, tensor: TensorKey, why: str) -> None:
-        """Leave in float32 what a tensor comes from: its makers, or else the nearest that are still float16.
-
-        NaN may come of values that were rounded long before, as 1 / (a - b) does.
-        """
-        count = len(self.kept)
-        layer = [tensor]
-        seen: set[NodeKey] = set()
-        while layer and len(self.kept) == count:
-            makers = [self.readers.makers[t] for t in layer if t in self.readers.makers]
-            for found in layer:
-                self.keep_around(
-                    found, why if found == tensor else f"is what {tensor[1]} comes from", inside=True
-                )
-            seen.update(makers)
-            layer = [
-                ((), name)
-                for key in makers
-                for name in names_used(self.nodes[key])
-                if self.readers.makers.get(((), name)) not in seen
-            ]
-
-    def keep_around(self, tensor: TensorKey, why: str, *, inside: bool = False) -> None:
-        """Leave the nodes that make and read a tensor in float32.
-
-        Args:
-            tensor: The tensor.
-            why: What is wrong with it in float16.
-            inside: Whether all nodes in the bodies of its maker count as makers, since their own tensors were
-                not looked at.
-        """
-        said = f"'{tensor[1]}' {why}"
-        maker = self.readers.makers.get(tensor)
-        if maker is not None:
-            self.keep(maker, said)
-            path, index = maker
-            below = [k for k in self.halves if len(k[0]) > len(path) and k[0][: len(path)] == path]
-            for key in below if inside else ():
-                if key[0][len(path)][0] == index:
-                    self.keep(key, said)
-        for key, _ in self.readers.nodes.get(tensor, ()):
-            if self.nodes[key].op_type != "Cast":
-                self.keep(key, said)
-
-    def maker_takes_whole_numbers(self, tensor: TensorKey) -> bool:
-        """Whether a Cast makes the tensor of integers."""
-        maker = self.readers.makers.get(tensor)
-        if maker is None or self.nodes[maker].op_type != "Cast":
-            return False
-        path, name = maker[0], self.nodes[maker].input[0]
-        while path and name not in self._types[path]:
-            path = path[:-1]
-        return self._types[path].get(name) in _INTEGERS
-
-    def demand_something(self, weights: int) -> None:
-        """Refuse a graph in which nothing would change.
-
-        Raises:
-            ConversionFailed: ``nothing-to-convert``.
-        """
-        if any(half.inputs for half in self.halves.values()):
-            return
-        why = [f"{kept.node}: {kept.why}" for kept in list(self.kept.values())[:5]]
-        raise ConversionFailed(
-            "nothing-to-convert",
-            "no node of the graph can compute in float16",
-            evidence(why or [f"it has {len(self.nodes)} nodes and {weights} float32 weights"]),
-            "leave precision: fp16 out for this model",
-        )
-
-    def notes(self) -> list[str]:
-        """The nodes that stay float32: all that were forced, by reason; the others by count."""
-        notes: list[str] = []
-        forced = [kept for kept in self.kept.values() if kept.forced]
-        if forced:
-            named = "; ".join(f"{kept.node}: {kept.why}" for kept in forced[:NAMED])
-            more = f"; and {len(forced) - NAMED} more" if len(forced) > NAMED else ""
-            notes.append(f"{len(forced)} nodes stay float32 for their values: {named}{more}")
-        counted: dict[str, int] = {}
-        for kept in self.kept.values():
-            if not kept.forced:
-                counted[kept.why] = counted.get(kept.why, 0) + 1
-        if counted:
-            said = "; ".join(f"{why} ({count})" for why, count in sorted(counted.items()))
-            notes.append(f"nodes that stay float32 for their operator: {said}")
-        return notes
-
-
-_INTEGERS = frozenset(range(2, 8)) | {12, 13}
-"""``TensorProto`` numbers of the integer types of 8 to 64 bits."""
-
-
 def _demand_opset(proto: ModelProto) -> None:
-    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 0)
+    opset = opset_of(proto)
     if opset < LOWEST_OPSET:
         raise ConversionFailed(
             "opset-conversion",
@@ -262,7 +121,7 @@ def _demand_opset(proto: ModelProto) -> None:
         )
 
 
-def _refuse_weights(plan: _Plan, source: GraphFile) -> list[str]:
+def _refuse_weights(plan: Plan, source: GraphFile) -> list[str]:
     """Keep the readers of weights that float16 cannot hold; tells of single values that it loses."""
     lost, tensors = 0, 0
     for key, tensor in float_weights(source.proto):
@@ -275,7 +134,7 @@ def _refuse_weights(plan: _Plan, source: GraphFile) -> list[str]:
     return [f"{lost} values of {tensors} weights round to zero in float16"] if lost else []
 
 
-def _refuse_values(plan: _Plan, ranges: Mapping[TensorKey, Range]) -> None:
+def _refuse_values(plan: Plan, ranges: Mapping[TensorKey, Range]) -> None:
     for key, seen in ranges.items():
         if seen.largest > LARGEST:
             plan.keep_around(key, f"reaches {seen.largest:.4g}, float16 ends at {LARGEST:.0f}")
@@ -286,7 +145,7 @@ def _refuse_values(plan: _Plan, ranges: Mapping[TensorKey, Range]) -> None:
 
 
 def _write(
-    source: GraphFile, plan: _Plan, types: Types, to: Path
+    source: GraphFile, plan: Plan, types: Types, to: Path
 ) -> tuple[AbstractSet[TensorKey], Mapping[str, str]]:
     import numpy as np
 
@@ -302,7 +161,7 @@ def _write(
     return stored, rewriter.renamed
 
 
-def _stored_as_half(key: TensorKey, tensor: object, plan: _Plan, proto: ModelProto) -> bool:
+def _stored_as_half(key: TensorKey, tensor: object, plan: Plan, proto: ModelProto) -> bool:
     """Whether a weight is stored in float16: if a node wants it so, and no interface holds it.
 
     One that nodes of both kinds read is stored once, in float16 unless it is small.
@@ -319,33 +178,20 @@ def _stored_as_half(key: TensorKey, tensor: object, plan: _Plan, proto: ModelPro
         if plan.nodes[key].op_type != "Cast"
     }
     if wants == {True, False}:
-        return 4 * int(np_prod(tensor.dims)) > SMALL
+        return bool(4 * math.prod(tensor.dims) > SMALL)
     return wants == {True}
-
-
-def np_prod(dims: Sequence[int]) -> int:
-    """The number of elements of a shape."""
-    import math
-
-    return math.prod(dims)
 
 
 def _broken(
     to: Path, renamed: Mapping[str, str], ranges: Mapping[TensorKey, Range], requests: Sequence[Batch]
-) -> list[str]:
-    """Tensors that are NaN or infinite in more places than in float32, in the order of the graph."""
+) -> str:
+    """The first tensor that is NaN or infinite in more places than in float32; empty if there is none."""
     with opened(to) as result:
         keep_rounding(result.proto, element_types(result))
         seen = measure(result, element_types(result), requests)
     original = {new: old for old, new in renamed.items()}
-    broken: list[str] = []
     for (path, name), found in seen.items():
         known = ranges.get(((), original.get(name, name)))
         if not path and known is not None and found.broken > known.broken:
-            broken.append(original.get(name, name))
-    return broken[:1]  # what lies behind it follows from it
-
-
-def _spoken(node: NodeProto, key: NodeKey) -> str:
-    name = node.name or (node.output[0] if node.output else str(key[1]))
-    return f"{node.op_type} '{name}'"
+            return original.get(name, name)  # what lies behind it follows from it
+    return ""

@@ -17,7 +17,6 @@ https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html):
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,20 +30,17 @@ from repobuild.tensors import Array, Batch
 from repobuild.transforms.casting import readers
 from repobuild.transforms.checking import check_types
 from repobuild.transforms.element_types import element_types
-from repobuild.transforms.files import (
-    GraphFile,
-    Writer,
-    opened,
-    serialized,
-    size_of,
-)
+from repobuild.transforms.files import GraphFile, opened, size_of
 from repobuild.transforms.interface import Applied
 from repobuild.transforms.measure import measure
+from repobuild.transforms.nodes import opset_of
 from repobuild.transforms.session import feed
+from repobuild.transforms.staging import stage
 from repobuild.transforms.tools import overheard, tool
+from repobuild.transforms.writing import Writer, all_or_nothing
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 Mode = Literal["dynamic", "static"]
 
@@ -107,7 +103,7 @@ class Int8:
         with opened(model) as source, tempfile.TemporaryDirectory(dir=to.parent, prefix=".int8-") as scratch:
             _demand_opset(source.proto, self._mode)
             notes = [BATCH_NOTE] if self._mode == "dynamic" else []
-            staged = _stage(source, Path(scratch))
+            staged = stage(source, Path(scratch))
             excluded = _of_other_domains(source.proto)
             useful = [r for r in requests if all(array.size for array in r.values())]
             if self._mode == "static":
@@ -119,8 +115,9 @@ class Int8:
             said = self._quantise(staged, useful, excluded, result, large=source.external or source.spilled)
             notes += _once(said)
             count = _finish(source, result, to, notes)
-        check_types(to)
-        open_session(to)
+        with all_or_nothing(to):
+            check_types(to)
+            open_session(to)
         after = size_of(to)
         if after.bytes >= before.bytes:
             notes.append(f"the file did not get smaller: {before.bytes} bytes before, {after.bytes} after")
@@ -174,7 +171,7 @@ class Int8:
 
 
 def _demand_opset(proto: ModelProto, mode: Mode) -> None:
-    opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 0)
+    opset = opset_of(proto)
     if opset < LOWEST_OPSET[mode]:
         raise ConversionFailed(
             "opset-conversion",
@@ -182,44 +179,6 @@ def _demand_opset(proto: ModelProto, mode: Mode) -> None:
             evidence(["the operators that it puts in did not exist before"]),
             f"write export: {{opset: {LOWEST_OPSET[mode]}}} or higher",
         )
-
-
-def _stage(source: GraphFile, folder: Path) -> Path:
-    """Lay the graph into a folder of its own, where the quantiser may leave files.
-
-    Every node gets a name, since nodes are excluded by name, and Constants become initialisers, since the
-    quantiser only knows weights of that form.
-    """
-    proto = source.proto
-    taken: set[str] = set()
-    nodes: list[NodeProto] = []
-    for index, node in enumerate(proto.graph.node):
-        wanted = node.name or f"{node.op_type}_{index}"
-        while wanted in taken:
-            wanted = f"{wanted}_{index}"
-        node.name = wanted
-        taken.add(wanted)
-        if node.op_type == "Constant" and not node.domain and node.attribute[0].name == "value":
-            tensor = proto.graph.initializer.add()
-            tensor.CopyFrom(node.attribute[0].t)
-            tensor.name = node.output[0]
-        else:
-            nodes.append(_copied(node))
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    staged = folder / "model.onnx"
-    staged.write_bytes(serialized(proto))
-    for path in sorted(_data(source)):
-        copy = folder / path.relative_to(source.folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)  # no link: ONNX refuses data files that have two names
-    return staged
-
-
-def _data(source: GraphFile) -> set[Path]:
-    from repobuild.transforms.files import is_external, place, tensors_of
-
-    return {place(t, source.folder).path for t in tensors_of(source.proto) if is_external(t)}
 
 
 def _of_other_domains(proto: ModelProto) -> list[str]:
@@ -331,11 +290,3 @@ def _once(said: Sequence[str]) -> list[str]:
         f"the quantiser says: {line.strip()}{f' ({number} times)' if number > 1 else ''}"
         for line, number in counted.items()
     ]
-
-
-def _copied(node: Any) -> Any:
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy

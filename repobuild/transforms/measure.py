@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from repobuild.tensors import Batch
 from repobuild.transforms.element_types import Path, Types, bodies
 from repobuild.transforms.files import GraphFile
+from repobuild.transforms.nodes import opset_of, set_nodes
 from repobuild.transforms.session import ask, open_graph
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class _Probe:
 
     def __init__(self, proto: ModelProto, types: Types) -> None:
         self._types = types
-        self._opset = next((e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")), 1)
+        self._opset = opset_of(proto)
         self._count = 0
         self.order: list[tuple[Path, str]] = []
 
@@ -111,9 +112,7 @@ class _Probe:
         if not parts:
             return None
         vector = self._add(fresh, "Concat", parts, axis=0)
-        copies = [_copied(node) for node in fresh]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, fresh)
         return vector
 
     def _of(self, fresh: list[NodeProto], name: str, *, half: bool) -> str:
@@ -201,11 +200,3 @@ class _Probe:
     def _name(self) -> str:
         self._count += 1
         return f"{PREFIX}{self._count}"
-
-
-def _copied(node: NodeProto) -> NodeProto:
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy

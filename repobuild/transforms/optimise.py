@@ -26,12 +26,13 @@ from repobuild.errors import EnvironmentLacking, RepobuildError
 from repobuild.recipe.types import Bounds, Tolerance
 from repobuild.tensors import Array, Batch
 from repobuild.transforms.checking import KNOWN_DOMAINS, beyond, check_types
-from repobuild.transforms.files import Writer, opened, size_of
+from repobuild.transforms.files import opened, size_of
 from repobuild.transforms.interface import Applied, Limits, Size
 from repobuild.transforms.session import ask, open_graph
 from repobuild.transforms.steps import STEPS, Skipped, clean
 from repobuild.transforms.timing import Pace, pace
 from repobuild.transforms.tools import tool
+from repobuild.transforms.writing import Writer
 
 SLOWER = 1.5
 """Factor in run time from which a step is dropped."""

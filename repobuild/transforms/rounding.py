@@ -20,10 +20,11 @@ from repobuild.tensors import Array, Batch
 from repobuild.transforms.casting import HALF
 from repobuild.transforms.element_types import Types, element_types, graphs
 from repobuild.transforms.files import opened
+from repobuild.transforms.nodes import set_nodes
 from repobuild.transforms.session import ask, open_graph
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 PREFIX = "repobuild/exact/"
 """Names that the added nodes and tensors begin with."""
@@ -60,9 +61,7 @@ def keep_rounding(proto: ModelProto, types: Types) -> None:
                     node.output[position] = own
                     fresh.append(helper.make_node("SequenceConstruct", [own], [held], name=own))
                     fresh.append(helper.make_node("SequenceAt", [held, zero], [name], name=held))
-        copies = [_copied(node) for node in fresh]
-        del graph.node[:]
-        graph.node.extend(copies)
+        set_nodes(graph, fresh)
 
 
 class RoundedRunner:
@@ -85,11 +84,3 @@ class RoundedRunner:
     def run(self, batch: Batch) -> dict[str, Array]:
         """See :meth:`repobuild.runners.interface.Runner.run`."""
         return dict(zip(self._names, ask(self._session, batch, self._names), strict=True))
-
-
-def _copied(node: NodeProto) -> NodeProto:
-    from onnx import NodeProto
-
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy

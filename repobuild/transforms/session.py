@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
 from repobuild.tensors import Array, Batch
-from repobuild.transforms.files import GraphFile, serialized
+from repobuild.transforms.files import GraphFile
+from repobuild.transforms.writing import serialized
 
 if TYPE_CHECKING:
     from onnx import ModelProto

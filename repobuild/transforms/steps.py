@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
-from repobuild.transforms.files import SMALL, GraphFile, Writer, opened, serialized, size_of
+from repobuild.transforms.files import SMALL, GraphFile, opened, size_of
 from repobuild.transforms.session import open_graph, session_options
 from repobuild.transforms.tools import overheard
+from repobuild.transforms.writing import Writer, serialized
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -7,8 +7,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from repobuild.errors import ConversionFailed, InputInvalid
 from repobuild.transforms import files
-from repobuild.transforms.files import Writer, opened, size_of
+from repobuild.transforms.files import opened, size_of
 from repobuild.transforms.half import Half
+from repobuild.transforms.writing import Writer
 
 node = helper.make_node
 IN, OUT = {"x": ("f", ["n", 64])}, {"y": ("f", ["n", 64])}
