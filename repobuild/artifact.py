@@ -19,14 +19,15 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file that a server can load.
+    """What a server can load: one file, and perhaps others beside it.
 
     Attributes:
         kind: What made it and what loads it: ``onnxruntime``.
-        path: Where it lies.
+        path: The file that is loaded.
         signature: Its tensors.
         digest: sha256 of the file, hexadecimal.
         made_by: The tool that wrote it.
+        beside: Further files in the same folder, such as external data.
     """
 
     kind: str
@@ -34,6 +35,17 @@ class Artifact:
     signature: Signature
     digest: str
     made_by: Tool
+    beside: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All its files, the one that is loaded first."""
+        return (self.path, *self.beside)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(path.stat().st_size for path in self.files)
 
 
 def file_digest(path: Path) -> str:

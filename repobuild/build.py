@@ -13,12 +13,12 @@ from repobuild.artifact import Artifact, Tool
 from repobuild.emit.model import Emission
 from repobuild.errors import CheckFailed, ConversionFailed, Evidence, RepobuildError
 from repobuild.export import Graph
+from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.metrics import Metric
 from repobuild.recipe.types import Recipe
 from repobuild.releases import Release
 from repobuild.report import Check, Fail, Report
-from repobuild.samples.fit import Samples
-from repobuild.sources.interface import Description, Trust
+from repobuild.sources.interface import Trust
 from repobuild.tensors import Signature
 from repobuild.verify.stand_in import StandIn
 from repobuild.watch import StepDetail, Watch, step
@@ -103,13 +103,13 @@ class Ledger:
         with step(self.watch, name) as detail:
             yield detail
 
-    def found_model(self, model: Description) -> None:
+    def found_model(self, model: Loaded) -> None:
         """The model has been loaded."""
         self._source = model.facts
         self._tools.extend(model.tools)
         self._note(model.facts.get("notes", ()))
 
-    def found_samples(self, samples: Samples) -> None:
+    def found_samples(self, samples: LoadedSamples) -> None:
         """The samples have been read and fit."""
         given = self.recipe.samples_given
         name = Path(given).name if Path(given).is_absolute() else given

@@ -10,7 +10,7 @@ from repobuild.outputs import Wanted
 from repobuild.recipe.types import EXACT, Bounds, Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runner
-from repobuild.sources.interface import Source
+from repobuild.sources.interface import RowsSource
 from repobuild.tensors import Array, Batch, DType, Signature, take
 
 ALONE_ROWS = 64
@@ -50,7 +50,7 @@ class Reference:
         return None
 
 
-def ask_model(source: Source, samples: Batch, wanted: Sequence[Wanted]) -> Reference:
+def ask_model(source: RowsSource, samples: Batch, wanted: Sequence[Wanted]) -> Reference:
     """Ask the model for all rows, for some rows alone, and for all rows again.
 
     Args:

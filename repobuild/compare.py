@@ -41,9 +41,10 @@ def as_rows(array: Array) -> Array:
 def compare(output: str, got: Array, want: Array, bounds: Bounds) -> Comparison:
     """Compare answers of one output.
 
-    Floating point passes when ``|got - want| <= atol + rtol * |want|`` (NumPy's ``isclose`` rule); NaN equals
-    NaN and infinities of one sign are equal. Text must be equal, and so must everything that the artifact
-    answers with whole numbers or booleans, whatever type the model itself uses for them.
+    Floating point passes when ``|got - want| <= atol + rtol * |want|`` (NumPy's ``isclose`` rule, with a
+    scaled ``atol`` where :class:`~repobuild.recipe.types.Bounds` says so); NaN equals NaN and infinities of
+    one sign are equal. Text must be equal, and so must everything that the artifact answers with whole
+    numbers or booleans, whatever type the model itself uses for them.
 
     Args:
         output: Name, for the deviation.
@@ -75,7 +76,9 @@ def compare(output: str, got: Array, want: Array, bounds: Bounds) -> Comparison:
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.where(same, 0.0, np.abs(left - right))
         distance[np.isnan(distance)] = np.inf
-        allowed = bounds.atol + bounds.rtol * np.where(np.isfinite(right), np.abs(right), 0.0)
+        size = np.where(np.isfinite(right), np.abs(right), 0.0)
+        scale = max(1.0, float(size.max(initial=0.0))) if bounds.scaled else 1.0
+        allowed = bounds.atol * scale + bounds.rtol * size
         differ = ~same & ~(distance <= allowed)
     return _counted(output, got, want, differ, distance, _relative(distance, right))
 

@@ -7,10 +7,11 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from repobuild.errors import Evidence, InputInvalid, SourceUntrusted, from_oserror, printable
 from repobuild.interrupts import import_whole
+from repobuild.loaded import Loaded
 from repobuild.recipe.example import example_sections, section_lines
 from repobuild.recipe.implied import Setting, wanted_for_model
 from repobuild.recipe.load import load_recipe
@@ -18,9 +19,10 @@ from repobuild.recipe.types import Recipe
 from repobuild.releases import newest
 from repobuild.samples.read import read_table
 from repobuild.sources.find import open_source
-from repobuild.sources.interface import Description, Source, Trust
+from repobuild.sources.interface import RowsSource, Source, TensorSource, Trust
 from repobuild.streams import is_stream, write_stream
 from repobuild.templates import render
+from repobuild.tensor_models.load import LoadedTensors, load_tensors
 from repobuild.tensors import TensorSpec
 
 TEMPLATE = "recipe.yaml.j2"
@@ -95,7 +97,9 @@ def draft_recipe(
             "findings": _findings(found, facts),
             "samples": _scalar(_relative(samples, home)) if samples else None,
             "samples_about": "real rows; checks, warm-up and golden answers are made of them",
-            "inputs": [_input(s) for s in found.inputs] if found else [],
+            "inputs": [_input(s, typed=isinstance(found, LoadedTensors)) for s in found.inputs]
+            if found
+            else [],
             "outputs": _outputs(facts) if found else [],
             "sections": example_sections(
                 {"name", "source", "samples", *(("inputs", "outputs") if found else ())},
@@ -148,7 +152,7 @@ def write_draft(draft: Draft, to: Path, *, force: bool = False) -> None:
         raise from_oserror(problem, f"writing {to}") from problem
 
 
-def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Description | None, tuple[str, ...]]:
+def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Loaded | None, tuple[str, ...]]:
     """The loaded model where that is allowed, else why it was not loaded."""
     table = read_table(recipe.samples, recipe.samples_given) if recipe.samples is not None else None
     try:
@@ -157,11 +161,15 @@ def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Descriptio
         told = "the model was not loaded, so its inputs and outputs are left open; --trust loads it"
         return None, (told,)
     import_whole(["numpy"])
-    found = source.describe(recipe, table.layout() if table is not None else None)
+    if source.takes == "tensors":
+        loaded, samples = load_tensors(recipe, cast("TensorSource", source))
+        return loaded, (*loaded.facts.get("notes", ()), *samples.notes)
+    layout = table.layout() if table is not None else None
+    found = cast("RowsSource", source).describe(recipe, layout)
     return found, tuple(found.facts.get("notes", ()))
 
 
-def _findings(found: Description | None, facts: dict[str, Any]) -> list[str]:
+def _findings(found: Loaded | None, facts: dict[str, Any]) -> list[str]:
     """What is known of the model, as comments."""
     lines = [f"the model is {found.model}"] if found else ["the model was not loaded"]
     versions = facts.get("trained_with")
@@ -172,15 +180,17 @@ def _findings(found: Description | None, facts: dict[str, Any]) -> list[str]:
     return [_comment(line) for line in lines]
 
 
-def _input(spec: TensorSpec) -> Item:
+def _input(spec: TensorSpec, *, typed: bool) -> Item:
+    """One input; ``typed`` where the model itself fixes the types of floats."""
     parts = [f"name: {_scalar(spec.name)}"]
-    if not spec.dtype.is_float:
+    if typed or not spec.dtype.is_float:
         parts.append(f"dtype: {spec.dtype.value}")
     dims = spec.shape[1:]
     if all(d is not None for d in dims):
         parts.append(f"dims: [{', '.join(map(str, dims))}]")
-    about = "dtype: FP32 or FP64; which one is measured when it is left out" if spec.dtype.is_float else ""
-    return Item(f"{{{', '.join(parts)}}}", about)
+    about = "dtype: FP32 or FP64; which one is measured when it is left out"
+    measured = spec.dtype.is_float and not typed
+    return Item(f"{{{', '.join(parts)}}}", about if measured else "")
 
 
 def _outputs(facts: dict[str, Any]) -> list[Item]:

@@ -14,7 +14,7 @@ from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runner
 from repobuild.samples.edges import BESIDE, THRESHOLD, EdgeRows
 from repobuild.samples.texts import FORMS
-from repobuild.sources.interface import Source
+from repobuild.sources.interface import RowsSource
 from repobuild.tensors import Array, Batch, take
 
 Told = tuple[tuple[str, str], str]
@@ -26,11 +26,11 @@ class EdgeReference:
     """What the model itself says to the edge rows.
 
     Attributes:
-        rows: The rows.
-        answers: For each row the outputs, or the model's error.
+        about: For each row, or request, what it tries: its kind and the column.
+        answers: For each the outputs, or the model's error.
     """
 
-    rows: EdgeRows
+    about: tuple[tuple[str, str], ...]
     answers: tuple[Mapping[str, Array] | str, ...]
 
 
@@ -71,10 +71,10 @@ class EdgeOutcome:
         return len(self.wrong) - self.off
 
 
-def ask_edges(source: Source, rows: EdgeRows, wanted: Sequence[Wanted]) -> EdgeReference:
+def ask_edges(source: RowsSource, rows: EdgeRows, wanted: Sequence[Wanted]) -> EdgeReference:
     """The model's own words on every edge row."""
     if not rows.about:
-        return EdgeReference(rows, ())
+        return EdgeReference((), ())
     answered, errors = source.predict_each(rows.given, sorted({w.selection.answer for w in wanted}))
     found: list[Mapping[str, Array] | str] = []
     at = 0
@@ -85,15 +85,17 @@ def ask_edges(source: Source, rows: EdgeRows, wanted: Sequence[Wanted]) -> EdgeR
         one = take(answered, at, at + 1)
         found.append({w.name: as_emitted(w.of(one)) for w in wanted})
         at += 1
-    return EdgeReference(rows, tuple(found))
+    return EdgeReference(rows.about, tuple(found))
 
 
-def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: Tolerance) -> EdgeOutcome:
+def run_edges(
+    runner: Runner, requests: Sequence[Batch], reference: EdgeReference, tolerance: Tolerance
+) -> EdgeOutcome:
     """Put every edge row through a graph and compare.
 
     Args:
         runner: The graph, loaded.
-        wire: The rows in the graph's own types.
+        requests: The rows, or requests of any size, in the graph's own types.
         reference: The model's words on them.
         tolerance: Bounds by output.
     """
@@ -103,9 +105,10 @@ def run_edges(runner: Runner, wire: Batch, reference: EdgeReference, tolerance: 
     both: list[Told] = []
     reworded: list[Told] = []
     worst: Deviation | None = None
-    for index, (about, want) in enumerate(zip(reference.rows.about, reference.answers, strict=True)):
+    asked = zip(reference.about, reference.answers, requests, strict=True)
+    for index, (about, want, request) in enumerate(asked):
         try:
-            got: Batch | str = runner.run(take(wire, index, index + 1))
+            got: Batch | str = runner.run(request)
         except RepobuildError as problem:
             got = "; ".join(e.text for e in problem.evidence) or problem.message
         if isinstance(want, str):

@@ -24,7 +24,7 @@ from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.samples.edges import edge_rows
 from repobuild.samples.fit import Samples, single_precision, to_wire
 from repobuild.selection import Selection
-from repobuild.sources.interface import Description, Source
+from repobuild.sources.interface import Description, RowsSource
 from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec, rows, take
 
 DEFAULT_OPSET = 17
@@ -42,11 +42,13 @@ class Graph:
         wire: The samples in the types of its inputs.
         reference: The model's own answers under the names of the outputs.
         edges: The model's own words on the edge rows.
-        edge_wire: The edge rows in the types of its inputs.
+        edge_requests: The edge rows in the types of its inputs, each a request of its own.
+        warm: A request for warm-up, of one row with a batch axis.
         tolerance: The recipe's, with equality for class labels.
         max_batch_size: What config.pbtxt may say; 0 without a batch dimension.
         precision: What was tried for the precision of the inputs.
         notes: What was decided for the user.
+        further: Requests of other sizes with the model's answers, to be replayed through the server.
     """
 
     path: Path
@@ -55,11 +57,13 @@ class Graph:
     wire: Batch
     reference: Reference
     edges: EdgeReference
-    edge_wire: Batch
+    edge_requests: tuple[Batch, ...]
+    warm: Batch
     tolerance: Tolerance
     max_batch_size: int
     precision: tuple[Attempt, ...]
     notes: tuple[str, ...]
+    further: tuple[tuple[Batch, Batch], ...] = ()
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
@@ -73,7 +77,12 @@ class Graph:
 
 
 def export_graph(
-    source: Source, model: Description, recipe: Recipe, samples: Samples, release: Release, folder: Path
+    source: RowsSource,
+    model: Description,
+    recipe: Recipe,
+    samples: Samples,
+    release: Release,
+    folder: Path,
 ) -> Graph:
     """Export a model in the precision that its answers need, and bring it into normal form.
 
@@ -93,10 +102,22 @@ def export_graph(
     wanted = wanted_outputs(recipe, model)
     reference = _ask(source, samples, wanted, recipe)
     jumps = source.jumps(samples.given, single_precision(samples.given, recipe))
-    edges = ask_edges(source, edge_rows(samples.given, model.feed, jumps), wanted)
+    rows_at_edges = edge_rows(samples.given, model.feed, jumps)
+    edges = ask_edges(source, rows_at_edges, wanted)
     tolerance = recipe.tolerance.with_exact(w.name for w in wanted if w.is_label)
     maker = _Maker(
-        source, model, recipe, samples, wanted, reference, edges, tolerance, opset, release, folder
+        source,
+        model,
+        recipe,
+        samples,
+        wanted,
+        reference,
+        edges,
+        rows_at_edges.given,
+        tolerance,
+        opset,
+        release,
+        folder,
     )
     choice = choose_precision(model.feed, maker.make)
     taken = choice.candidate
@@ -110,7 +131,8 @@ def export_graph(
         wire=maker.wire(taken.floats),
         reference=reference,
         edges=edges,
-        edge_wire=maker.edge_wire(taken.floats),
+        edge_requests=maker.edge_requests(taken.floats),
+        warm=take(maker.wire(taken.floats), 0, 1),
         tolerance=tolerance,
         max_batch_size=size if taken.signature.batched else 0,
         precision=choice.attempts,
@@ -122,13 +144,14 @@ def export_graph(
 class _Maker:
     """Makes and measures the graph in one precision."""
 
-    source: Source
+    source: RowsSource
     model: Description
     recipe: Recipe
     samples: Samples
     wanted: tuple[Wanted, ...]
     reference: Reference
     edges: EdgeReference
+    edge_given: Batch
     tolerance: Tolerance
     opset: int
     release: Release
@@ -137,10 +160,11 @@ class _Maker:
     def wire(self, floats: DType) -> Batch:
         return to_wire(self.recipe, self.samples.given, self.model.feed, floats)
 
-    def edge_wire(self, floats: DType) -> Batch:
-        return (
-            to_wire(self.recipe, self.edges.rows.given, self.model.feed, floats) if self.edges.answers else {}
-        )
+    def edge_requests(self, floats: DType) -> tuple[Batch, ...]:
+        if not self.edges.answers:
+            return ()
+        wire = to_wire(self.recipe, self.edge_given, self.model.feed, floats)
+        return tuple(take(wire, i, i + 1) for i in range(len(self.edges.answers)))
 
     def make(self, floats: DType) -> Candidate:
         import onnx
@@ -189,9 +213,9 @@ class _Maker:
             wants_batches=wants,
         )
         finish(proto, signature)
-        _refuse_unloadable(proto, self.release)
+        refuse_unloadable(proto, self.release)
         wrong, why = _differences(answers, self.reference.batched, self.tolerance)
-        outcome = run_edges(runner, self.edge_wire(floats), self.edges, self.tolerance)
+        outcome = run_edges(runner, self.edge_requests(floats), self.edges, self.tolerance)
         return Candidate(floats, proto, signature, wrong, why, outcome, notes)
 
 
@@ -208,7 +232,12 @@ def _opset(recipe: Recipe, release: Release) -> int:
     return recipe.opset
 
 
-def _refuse_unloadable(proto: Any, release: Release) -> None:
+def refuse_unloadable(proto: Any, release: Release) -> None:
+    """Make sure that a graph's opsets and IR version load on a release.
+
+    Raises:
+        ConversionFailed: They do not.
+    """
     found = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in proto.opset_import}
     limits = {"": release.opset, "ai.onnx.ml": release.ml_opset}
     wrong = [
@@ -227,7 +256,7 @@ def _refuse_unloadable(proto: Any, release: Release) -> None:
         )
 
 
-def _ask(source: Source, samples: Samples, wanted: Sequence[Wanted], recipe: Recipe) -> Reference:
+def _ask(source: RowsSource, samples: Samples, wanted: Sequence[Wanted], recipe: Recipe) -> Reference:
     texts = ", ".join(str(w.selection) for w in wanted)
     try:
         reference = ask_model(source, samples.given, wanted)

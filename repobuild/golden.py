@@ -24,6 +24,8 @@ def golden_rows(graph: Graph, signature: Signature, answers: Batch) -> Golden:
     """
     import numpy as np
 
+    if not signature.batched:
+        return Golden(graph.wire, graph.reference.batched, graph.tolerance, graph.further)
     count = rows(graph.wire)
     usable = list(range(count))
     if signature.batched:
@@ -38,4 +40,5 @@ def golden_rows(graph: Graph, signature: Signature, answers: Batch) -> Golden:
         {name: array[usable] for name, array in graph.wire.items()},
         {name: array[usable] for name, array in graph.reference.batched.items()},
         graph.tolerance,
+        graph.further,
     )

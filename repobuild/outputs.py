@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from repobuild.errors import InputInvalid
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import OutputRecipe, Recipe
 from repobuild.selection import Selection
-from repobuild.sources.interface import Description
-from repobuild.tensors import Array
+from repobuild.tensors import Array, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,23 @@ class Wanted:
         return np.array(flat, dtype=np.int64).reshape(found.shape)
 
 
-def wanted_outputs(recipe: Recipe, model: Description) -> tuple[Wanted, ...]:
+class Answering(Protocol):
+    """A loaded model that answers under names."""
+
+    @property
+    def model(self) -> str:
+        """What it is."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts for the report, among them ``answers``, ``labels`` and perhaps ``classes``."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Its inputs."""
+
+
+def wanted_outputs(recipe: Recipe, model: Answering) -> tuple[Wanted, ...]:
     """The outputs that a recipe asks for, checked against what the model answers with.
 
     Raises:
@@ -76,7 +91,7 @@ def wanted_outputs(recipe: Recipe, model: Description) -> tuple[Wanted, ...]:
 
 def _wanted(
     recipe: Recipe,
-    model: Description,
+    model: Answering,
     index: int,
     output: OutputRecipe,
     selection: Selection,
@@ -117,7 +132,7 @@ def _writable(texts: tuple[str, ...]) -> bool:
     return all(t.strip() and len(t.splitlines()) == 1 for t in texts)
 
 
-def _refuse_clashes(recipe: Recipe, model: Description, names: list[str]) -> None:
+def _refuse_clashes(recipe: Recipe, model: Answering, names: list[str]) -> None:
     inputs = {i.name for i in model.inputs}
     for index, name in enumerate(names):
         if name in inputs:

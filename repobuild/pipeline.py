@@ -13,17 +13,18 @@ from repobuild.emit.model import Emission, emit
 from repobuild.emit.records import write_records
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import CheckFailed, RepobuildError, VerificationFailed, from_oserror
-from repobuild.export import Graph, export_graph
+from repobuild.export import Graph
+from repobuild.frontends import export_any, load_any
 from repobuild.golden import golden_rows
 from repobuild.interrupts import import_whole
+from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.metrics import budget_checks, measure, read_labels
 from repobuild.plugins import COMPILERS, RUNNERS
-from repobuild.prepare import load_model, refuse_early, refuse_inapplicable, target_release
+from repobuild.prepare import refuse_early, target_release
 from repobuild.releases import Release
 from repobuild.report import Report
-from repobuild.samples.fit import Samples
 from repobuild.sources.find import open_source
-from repobuild.sources.interface import Description, Source
+from repobuild.sources.interface import Source
 from repobuild.tensors import Batch
 from repobuild.verify.latency import latency
 from repobuild.verify.replay import Golden, Subject, replay
@@ -69,13 +70,12 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
         raise Refused(from_oserror(problem, doing), ledger.report()) from problem
 
 
-def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
+def load(ledger: Ledger, source: Source) -> tuple[Loaded, LoadedSamples]:
     """Vouch for the model, load it in its child process, and read the rows that fit it."""
     with ledger.step("load") as done:
         source.vouch(ledger.order.trust)
-        refuse_inapplicable(ledger.recipe)
         import_whole(NATIVE)
-        model, samples = load_model(ledger.recipe, source)
+        model, samples = load_any(ledger.recipe, source)
         ledger.found_model(model)
         ledger.found_samples(samples)
         done.say(f"{model.model}, {samples.count} sample rows")
@@ -83,11 +83,11 @@ def load(ledger: Ledger, source: Source) -> tuple[Description, Samples]:
 
 
 def export(
-    ledger: Ledger, source: Source, model: Description, samples: Samples, release: Release, shop: Workshop
+    ledger: Ledger, source: Source, model: Loaded, samples: LoadedSamples, release: Release, shop: Workshop
 ) -> Graph:
     """Make ONNX in normal form, in the precision that is needed, and ask the model itself for its answers."""
     with ledger.step("export") as done:
-        graph = export_graph(source, model, ledger.recipe, samples, release, shop.work)
+        graph = export_any(source, model, ledger.recipe, samples, release, shop.work)
         ledger.found_graph(graph)
         done.say(ledger.signature_text())
         return graph
@@ -103,7 +103,7 @@ def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
         return artifact
 
 
-def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Description, samples: Samples) -> Batch:
+def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Loaded, samples: LoadedSamples) -> Batch:
     """Compare the artifact with the model on every row and edge row, and hold it against the budget."""
     with ledger.step("check") as done:
         recipe = ledger.recipe
@@ -112,7 +112,7 @@ def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Description, 
         ledger.checks.extend(
             check_artifact(runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, flips)
         )
-        ledger.checks.append(edge_check(run_edges(runner, graph.edge_wire, graph.edges, graph.tolerance)))
+        ledger.checks.append(edge_check(run_edges(runner, graph.edge_requests, graph.edges, graph.tolerance)))
         answers: Batch = runner.run(graph.wire)
         truth = read_labels(recipe, samples.count)
         if truth is not None:
@@ -120,7 +120,7 @@ def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Description, 
             ledger.found_metrics(
                 measure(recipe, graph.wanted, classes, truth, graph.reference.batched, answers)
             )
-        ledger.checks.extend(budget_checks(recipe, ledger.metrics, artifact.path.stat().st_size))
+        ledger.checks.extend(budget_checks(recipe, ledger.metrics, artifact.size))
         stop_on_failure(
             ledger.checks, CheckFailed, "check-failed", "the artifact does not answer as the model does"
         )
@@ -138,7 +138,7 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, shop: Workshop) -> E
             artifact,
             compiler.backend,
             graph.max_batch_size,
-            graph.wire,
+            graph.warm,
             graph.labels,
             graph.classes,
             update_config=ledger.order.changes.config,

@@ -35,6 +35,7 @@ class SourcePlan:
         needs: Kinds of trust that loading it takes; empty when the recipe pins it or it carries no code.
         given: Kinds of trust that were given.
         pinned: Whether the recipe pins its digest.
+        takes: What the model takes, ``rows`` or ``tensors``.
     """
 
     path: str
@@ -44,6 +45,7 @@ class SourcePlan:
     needs: tuple[str, ...]
     given: tuple[str, ...]
     pinned: bool
+    takes: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ def make_plan(recipe: Recipe, repository: Path | None = None, trust: Trust | Non
     found.of(refuse_early, Order(recipe, repository or Path(), vouched))
     target = found.of(target_release, recipe)
     source = found.of(_source, recipe, vouched, found)
-    found.of(refuse_inapplicable, recipe)
+    if source is not None:
+        found.of(refuse_inapplicable, recipe, source.takes)
     samples = found.of(_samples, recipe) if recipe.samples is not None else None
     place = found.of(_place, recipe, repository) if repository is not None else None
     return Plan(
@@ -175,6 +178,7 @@ def _source(recipe: Recipe, trust: Trust, found: _Findings) -> SourcePlan:
                 needs=needs,
                 given=tuple(sorted(trust.kinds)),
                 pinned=recipe.source.sha256 is not None,
+                takes=source.takes,
             )
     except OSError as problem:
         raise from_oserror(problem, "reading the model file") from problem

@@ -72,10 +72,15 @@ SOURCES = Registry(
         "pickle": "repobuild.sources.pickled:PickledSource",
         "cloudpickle": "repobuild.sources.pickled:PickledSource",
         "skops": "repobuild.sources.skops_file:SkopsSource",
+        "torch": "repobuild.sources.torch_files:ModuleSource",
+        "torch-factory": "repobuild.sources.torch_files:FactorySource",
+        "torchscript": "repobuild.sources.torch_files:ScriptSource",
+        "pt2": "repobuild.sources.torch_files:ProgramSource",
+        "onnx": "repobuild.sources.onnx_file:OnnxSource",
     },
     {"sklearn": "joblib"},
 )
-KNOWN_SOURCES = frozenset({"torch", "torchscript", "pt2", "onnx", "xgboost", "lightgbm", "catboost"})
+KNOWN_SOURCES = frozenset({"xgboost", "lightgbm", "catboost"})
 """Kinds that recipes may name and files are recognised as, though no source reads them yet."""
 
 COMPILERS = Registry(

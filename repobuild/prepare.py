@@ -10,7 +10,7 @@ from repobuild.releases import Release, newest, release
 from repobuild.samples.fit import Samples, fit_samples
 from repobuild.samples.read import read_table
 from repobuild.samples.table import Table
-from repobuild.sources.interface import Description, Source
+from repobuild.sources.interface import Description, RowsSource
 from repobuild.targets import refuse_unmakeable
 
 MADE_UP_ROWS = 128
@@ -57,25 +57,34 @@ def refuse_early(order: Order) -> None:
         )
 
 
-def refuse_inapplicable(recipe: Recipe) -> None:
+def refuse_inapplicable(recipe: Recipe, takes: str) -> None:
     """Refuse options that only sources of other frameworks know.
+
+    Args:
+        recipe: The recipe.
+        takes: What the model takes, ``rows`` or ``tensors``.
 
     Raises:
         InputInvalid: An option would have no effect.
     """
-    places = [("export", key) for key in recipe.export]
-    if recipe.source.module is not None:
-        places.append(("source", "module"))
+    places: list[tuple[str, ...]] = []
+    if takes == "rows":
+        places.extend(("export", key) for key in recipe.export)
+        if recipe.source.module is not None:
+            places.append(("source", "module"))
+    elif recipe.source.method is not None:
+        places.append(("source", "method"))
     if places:
+        whose = "a scikit-learn model" if takes == "rows" else "a model that takes tensors"
         raise InputInvalid(
             "option-unfit",
-            f"{': '.join(places[0])} does not apply to a scikit-learn model",
+            f"{': '.join(places[0])} does not apply to {whose}",
             tuple(recipe_evidence(recipe, place, "is given") for place in places),
             "leave it out",
         )
 
 
-def load_model(recipe: Recipe, source: Source) -> tuple[Description, Samples]:
+def load_model(recipe: Recipe, source: RowsSource) -> tuple[Description, Samples]:
     """Load the model, and read the rows that fit it.
 
     Without samples in the recipe, rows are made up in the range of what the model was trained on.

@@ -9,6 +9,7 @@ from pathlib import Path
 from repobuild.artifact import Artifact, Tool, file_digest
 from repobuild.compilers.interface import Availability, Available, Unavailable
 from repobuild.errors import EnvironmentLacking, from_oserror
+from repobuild.graph.external import load_graph, locations
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Signature
 
@@ -36,8 +37,13 @@ class OnnxRuntimeCompiler:
         if isinstance(here, Unavailable):
             raise EnvironmentLacking("onnxruntime-missing", here.reason, (), here.hint)
         open_session(graph)
+        beside = []
         try:
             shutil.copyfile(graph, to)
+            for name in sorted(locations(load_graph(graph))):
+                beside.append(to.parent / name)
+                shutil.copyfile(graph.parent / name, beside[-1])
         except OSError as problem:
             raise from_oserror(problem, "writing the model") from problem
-        return Artifact("onnxruntime", to, signature, file_digest(to), Tool("onnxruntime", here.version))
+        made_by = Tool("onnxruntime", here.version)
+        return Artifact("onnxruntime", to, signature, file_digest(to), made_by, tuple(beside))

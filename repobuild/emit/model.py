@@ -59,7 +59,7 @@ def emit(
     artifact: Artifact,
     backend: str,
     max_batch_size: int,
-    wire: Batch,
+    warm: Batch,
     labels: Mapping[str, Sequence[str]] | None = None,
     classes: Mapping[str, Sequence[str]] | None = None,
     *,
@@ -74,7 +74,7 @@ def emit(
         artifact: The checked artifact; it is moved into the version folder.
         backend: Triton's backend for it.
         max_batch_size: 0 without a batch dimension.
-        wire: Rows in the inputs' own types, for warm-up.
+        warm: A request in the inputs' own types, of one row with a batch dimension.
         labels: Text of each element by output, for label files.
         classes: The classes behind the index by output, for those that serve an index; clients read them from
             the parameters of the configuration. A label file would mislead there: Triton names an element by
@@ -98,9 +98,11 @@ def emit(
     _prefers_possible_sizes(serving, max_batch_size, recipe)
     for name, names in (classes or {}).items():
         serving.parameters[f"{CLASSES}{name}"].string_value = json.dumps(list(names), ensure_ascii=False)
-    warm = warmup.make_warmup(signature, wire, max_batch_size)
+    samples = warmup.make_warmup(signature, warm, max_batch_size)
     texts = make_labels(labels or {})
-    rendered = render_config(recipe.name, backend, signature, serving, max_batch_size, warm, texts.by_output)
+    rendered = render_config(
+        recipe.name, backend, signature, serving, max_batch_size, samples, texts.by_output
+    )
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
     settled = settle_config(
@@ -121,10 +123,11 @@ def emit(
         if text != rendered:
             _copy_surroundings(home, folder)
         (folder / str(version)).mkdir(parents=True)
-        artifact.path.rename(folder / str(version) / artifact.path.name)
+        for made in artifact.files:
+            made.rename(folder / str(version) / made.name)
         if ours:
             (folder / warmup.FOLDER).mkdir(exist_ok=True)
-            for name, data in warm.files.items():
+            for name, data in samples.files.items():
                 (folder / warmup.FOLDER / name).write_bytes(data)
             for name, data in texts.files.items():
                 (folder / name).write_bytes(data)
@@ -140,7 +143,7 @@ def emit(
         config=config,
         config_text=text,
         kept=settled.kept,
-        warmup_files=tuple(sorted(warm.files)) if ours else (),
+        warmup_files=tuple(sorted(samples.files)) if ours else (),
         existing=existing,
         notes=settled.notes,
     )

@@ -19,7 +19,7 @@ from repobuild.verify.replay import Golden
 from repobuild.worker.arrays import save_batch
 
 FORMAT = 1
-INPUT, OUTPUT = "input/", "output/"
+INPUT, OUTPUT = "input", "output"
 
 
 def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emission, golden: Golden) -> None:
@@ -35,12 +35,21 @@ def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emissi
     Raises:
         OSError: The file system refuses.
     """
-    batch = {f"{INPUT}{n}": a for n, a in golden.wire.items()} | {
-        f"{OUTPUT}{n}": a for n, a in golden.want.items()
+    requests = [(golden.wire, golden.want), *golden.further]
+    batch = {
+        f"{prefix(side, number)}{name}": array
+        for number, (wire, want) in enumerate(requests)
+        for side, arrays in ((INPUT, wire), (OUTPUT, want))
+        for name, array in arrays.items()
     }
     save_batch(folder / "golden.npz", batch)
     _write_json(folder / "report.json", report.to_dict())
     _write_json(folder / "manifest.json", _manifest(recipe, report, emission, golden))
+
+
+def prefix(side: str, number: int) -> str:
+    """What precedes a tensor's name in ``golden.npz``: ``input/`` in the first request, then ``input@1/``."""
+    return f"{side}@{number}/" if number else f"{side}/"
 
 
 def _manifest(recipe: Recipe, report: Report, emission: Emission, golden: Golden) -> dict[str, Any]:
@@ -60,7 +69,10 @@ def _manifest(recipe: Recipe, report: Report, emission: Emission, golden: Golden
         "recipe": {"sha256": recipe.digest},
         "source": report.source,
         "samples": report.samples,
-        "tolerance": {name: {"atol": b.atol, "rtol": b.rtol} for name, b in bounds.items()},
+        "tolerance": {
+            name: {"atol": b.atol, "rtol": b.rtol, **({"scaled": True} if b.scaled else {})}
+            for name, b in bounds.items()
+        },
         "checks": {c.name: c.outcome for c in (*report.checks, *report.verification)},
         "tools": {t.name: t.version for t in report.tools},
     }

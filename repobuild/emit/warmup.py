@@ -60,21 +60,18 @@ def sample_name(batch_size: int) -> str:
     return f"real_row_batch_{batch_size}"
 
 
-def make_warmup(signature: Signature, wire: Batch, max_batch_size: int) -> Warmup:
-    """Warm-up from the first sample row: once alone, and once as the largest batch (or 1024).
-
-    Without a batch dimension the whole samples are one request, since the first axis may be anything; the
-    first row of them is sent.
+def make_warmup(signature: Signature, warm: Batch, max_batch_size: int) -> Warmup:
+    """Warm-up from one request: once alone, and once as the largest batch (or 1024).
 
     Args:
         signature: The model's tensors.
-        wire: Rows in the inputs' own types.
+        warm: A request in the inputs' own types, of one row with a batch dimension.
         max_batch_size: Of config.pbtxt; 0 without batching.
     """
     files: dict[str, bytes] = {}
     inputs = []
     for position, spec in enumerate(signature.inputs):
-        row = wire[spec.name][0] if signature.batched else wire[spec.name][:1]
+        row = warm[spec.name][0] if signature.batched else warm[spec.name]
         data = raw_bytes(row, spec.dtype)
         file = f"{_readable(spec, position)}-{_short_digest(data)}"
         files[file] = data

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
+from repobuild.graph.external import without_data
 from repobuild.graph.outputs import PRODUCER, GraphPass
 from repobuild.graph.walk import names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
@@ -19,9 +20,12 @@ from repobuild.tensors import Signature, TensorSpec
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-IR_OF_OPSET = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
+IR_OF_OPSET = {
+    7: 4, 8: 4, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10,
+    22: 10, 23: 11, 24: 12, 25: 13, 26: 13, 27: 13, 28: 14,
+}  # fmt: skip
 """IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
-opset also load this IR."""
+opset also load this IR. Below 4 every initialiser would have to be an input too."""
 
 
 def tensors_only(model: ModelProto, opset: int) -> ModelProto:
@@ -66,7 +70,7 @@ def finish(model: ModelProto, signature: Signature) -> None:
 
     declare_shapes(model, signature)
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(without_data(model))
     except onnx.checker.ValidationError as problem:
         raise ConversionFailed(
             "graph-invalid",
@@ -134,6 +138,75 @@ def raise_opset(model: ModelProto, opset: int) -> ModelProto:
             evidence(str(problem).strip().splitlines()[:2]),
             f"write export: {{opset: {max(now, 13)}}}",
         ) from problem
+
+
+def to_opset(model: ModelProto, wanted: int | None, most: int) -> tuple[ModelProto, list[str]]:
+    """The model at the opset that is wanted, or at the highest that is allowed, and what was decided.
+
+    Args:
+        model: The model.
+        wanted: Opset of the default domain; ``None`` to keep the model's own.
+        most: The highest that the target loads.
+
+    Raises:
+        ConversionFailed: An operator has no form at that opset.
+    """
+    merge_opset_imports(model)
+    now = next((e.version for e in model.opset_import if e.domain == ""), 0)
+    target = min(wanted or now or most, most)
+    if target >= now:
+        return raise_opset(model, target), []
+    lower = _lowered(model, now, target)
+    if wanted is not None and wanted < now:
+        return lower, []
+    return lower, [f"the graph was brought from opset {now} to {target}, the highest that the target loads"]
+
+
+def _lowered(model: ModelProto, now: int, target: int) -> ModelProto:
+    import onnx
+    from onnx import version_converter
+
+    from repobuild.graph.external import external_tensors
+
+    hint = (
+        f"write export: {{opset: {now}}}, or leave opset out; a newer release under target: loads higher ones"
+    )
+    if any(external_tensors(model)):
+        raise ConversionFailed(
+            "opset-conversion",
+            f"the graph cannot be brought from opset {now} down to {target}",
+            evidence(["its weights are too large for ONNX's version converter"]),
+            hint,
+        )
+    try:
+        made = version_converter.convert_version(model, target)
+        onnx.checker.check_model(made)
+    except (RuntimeError, version_converter.ConvertError, onnx.checker.ValidationError) as problem:
+        kinds = sorted({n.op_type for n in model.graph.node if _newer_than(n, target)})
+        lines = [
+            *(f"operator {k} is as the graph has it since an opset above {target}" for k in kinds),
+            *str(problem).strip().splitlines()[:2],
+        ]
+        raise ConversionFailed(
+            "opset-conversion",
+            f"the graph cannot be brought from opset {now} down to {target}",
+            evidence(lines),
+            hint,
+        ) from problem
+    return made
+
+
+def _newer_than(node: NodeProto, opset: int) -> bool:
+    """Whether an operator of ONNX itself has no form as old as that."""
+    import onnx
+
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    try:
+        onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return True
+    return False
 
 
 def drop_dead_nodes(model: ModelProto) -> None:

@@ -18,14 +18,18 @@ GraphPass: TypeAlias = "Callable[[ModelProto], None]"
 """Changes a model in place."""
 
 
-def select_outputs(chains: Mapping[str, Sequence[Selection]], ranks: Mapping[str, int]) -> GraphPass:
+def select_outputs(
+    chains: Mapping[str, Sequence[Selection]], ranks: Mapping[str, int], *, lowest: int = 2
+) -> GraphPass:
     """A pass that makes the graph answer with selections of its outputs, under new names.
 
-    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis.
+    An answer of rank 1 becomes ``[rows, 1]``, since Triton wants one axis beside the batch axis; without a
+    batch axis a number becomes ``[1]``.
 
     Args:
         chains: ``{new name: selections to apply one after another}``; the first names an old output.
         ranks: Rank of each old output.
+        lowest: Rank that each output has at least: 2 with a batch axis, 1 without.
     """
 
     def step(model: ModelProto) -> None:
@@ -42,7 +46,7 @@ def select_outputs(chains: Mapping[str, Sequence[Selection]], ranks: Mapping[str
         del graph.output[:]
         for name, chain in chains.items():
             start = chain[0].answer
-            _append_chain(graph, moved.get(start, start), chain, ranks[start], name)
+            _append_chain(graph, moved.get(start, start), chain, ranks[start], name, lowest)
             graph.output.add().name = name
 
     return step
@@ -52,7 +56,9 @@ _Step: TypeAlias = "tuple[str, dict[str, Sequence[int] | int], dict[str, int]]"
 """An operator, its constant inputs by label, its attributes."""
 
 
-def _append_chain(graph: GraphProto, start: str, chain: Sequence[Selection], rank: int, name: str) -> None:
+def _append_chain(
+    graph: GraphProto, start: str, chain: Sequence[Selection], rank: int, name: str, lowest: int
+) -> None:
     """Append nodes that compute ``name`` from the tensor ``start`` of the given rank."""
     import numpy as np
     from onnx import helper, numpy_helper
@@ -61,8 +67,8 @@ def _append_chain(graph: GraphProto, start: str, chain: Sequence[Selection], ran
     for selection in chain:
         found, rank = _selection_steps(selection, rank)
         steps.extend(found)
-    if rank == 1:
-        steps.append(("Unsqueeze", {"axes": [1]}, {}))
+    if rank < lowest:
+        steps.append(("Unsqueeze", {"axes": list(range(rank, lowest))}, {}))
     current = start
     for index, (operator, constants, attributes) in enumerate(steps or [("Identity", {}, {})]):
         label = f"{PRODUCER}/{name}/{index}_{operator}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 
 def rename(graph: GraphProto, moved: Mapping[str, str]) -> None:
@@ -55,3 +55,16 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Every node of a model, in subgraphs and local functions too."""
+    for node in (*model.graph.node, *(n for f in model.functions for n in f.node)):
+        yield from _with_inner(node)
+
+
+def _with_inner(node: NodeProto) -> Iterator[NodeProto]:
+    yield node
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from _with_inner(inner)

@@ -127,7 +127,7 @@ def recipe_of(
             source.sha256,
             source.method,
             tuple(source.custom_ops),
-            source.module.model_dump(by_alias=True) if source.module else None,
+            source.module.model_dump(by_alias=True, exclude_none=True) if source.module else None,
             source.environment.model_dump() if source.environment else None,
         ),
         samples=None if document.samples is None else folder / document.samples,
@@ -148,6 +148,7 @@ def recipe_of(
         target=document.target.triton if document.target else None,
         targets=tuple(_target(t) for t in document.targets),
         export=options,
+        folder=folder,
         file=file,
         digest=digest,
         lines=lines,
@@ -165,7 +166,8 @@ def _tolerance(section: ToleranceSection) -> Tolerance:
         name: Bounds(atol if own.atol is None else own.atol, rtol if own.rtol is None else own.rtol)
         for name, own in (section.__pydantic_extra__ or {}).items()
     }
-    return Tolerance(Bounds(atol, rtol), by_output)
+    stated = section.atol is not None or section.rtol is not None
+    return Tolerance(Bounds(atol, rtol), by_output, stated)
 
 
 def _pydantic_mistakes(problem: ValidationError, model: type[BaseModel]) -> Iterator[tuple[KeyPath, str]]:

@@ -63,7 +63,15 @@ class _Section(BaseModel):
 class ModuleSection(_Section):
     """``source.module:`` the Python class whose weights a PyTorch file holds."""
 
-    file: Annotated[str, Field(min_length=1, description="Python file, relative to the recipe.")]
+    file: Annotated[str | None, Field(min_length=1, description="Python file, relative to the recipe.")] = (
+        None
+    )
+    name: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", description="Importable module, in place of a file."
+        ),
+    ] = None
     class_: Annotated[str, Field(alias="class", min_length=1, description="Class or factory in that file.")]
     kwargs: Annotated[dict[str, Any], Field(description="Its keyword arguments.")] = {}
 
@@ -92,8 +100,11 @@ class SourceSection(_Section):
     module: ModuleSection | None = None
     environment: EnvironmentSection | None = None
     custom_ops: Annotated[
-        list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]],
-        Field(description="Importable modules that register converters; they need --trust module."),
+        list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$|\.(so|dll|dylib)$")]],
+        Field(
+            description="Importable modules that register converters, or libraries of ONNX operators,"
+            " relative to the recipe; they need --trust module."
+        ),
     ] = []
 
 
@@ -110,7 +121,22 @@ class InputSection(_Section):
         TensorName, Field(description="Tensor name; for a DataFrame model a column, or one matrix.")
     ]
     dtype: Annotated[
-        Literal["FP32", "FP64", "INT64", "INT32", "BOOL", "BYTES"] | None,
+        Literal[
+            "BOOL",
+            "UINT8",
+            "UINT16",
+            "UINT32",
+            "UINT64",
+            "INT8",
+            "INT16",
+            "INT32",
+            "INT64",
+            "FP16",
+            "FP32",
+            "FP64",
+            "BYTES",
+        ]
+        | None,
         Field(description="Element type on the wire; FP32 or FP64 by measurement when left out."),
     ] = None
     dims: Annotated[list[Annotated[int, Field(ge=1)]] | None, Field(description="Shape of one row.")] = None
@@ -170,7 +196,7 @@ class ExportSection(_Section):
     """``export:`` how the ONNX graph is made."""
 
     opset: Annotated[
-        int | None, Field(ge=13, le=21, description="Opset of ONNX's default domain; 17 when left out.")
+        int | None, Field(ge=13, le=28, description="Opset of ONNX's default domain; 17 or 18 when left out.")
     ] = None
     dynamic_axes: Annotated[
         dict[str, dict[str, str]],

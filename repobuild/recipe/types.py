@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -74,10 +74,19 @@ class OutputRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """An answer passes when ``|got - want| <= atol + rtol * |want|`` for every element."""
+    """An answer passes when ``|got - want| <= atol + rtol * |want|`` for every element.
+
+    Attributes:
+        atol: Absolute part.
+        rtol: Relative part.
+        scaled: Whether ``atol`` is multiplied by the largest ``|want|`` of the answer, where that is above 1:
+            sums in another order differ in proportion to their terms, also where the terms cancel (Higham,
+            Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
+    """
 
     atol: float = DEFAULT_ATOL
     rtol: float = DEFAULT_RTOL
+    scaled: bool = False
 
 
 EXACT = Bounds(0.0, 0.0)
@@ -85,14 +94,32 @@ EXACT = Bounds(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Bounds for all outputs, and for some outputs by name."""
+    """Bounds for all outputs, and for some outputs by name.
+
+    Attributes:
+        default: For outputs that are not named.
+        by_output: For those that are.
+        stated: Whether the recipe states the default itself.
+    """
 
     default: Bounds = Bounds()
     by_output: Mapping[str, Bounds] = field(default_factory=lambda: MappingProxyType({}))
+    stated: bool = False
 
     def with_exact(self, outputs: Iterable[str]) -> Tolerance:
         """The same, but for some outputs nothing except equality."""
-        return Tolerance(self.default, {**self.by_output, **dict.fromkeys(outputs, EXACT)})
+        return replace(self, by_output={**self.by_output, **dict.fromkeys(outputs, EXACT)})
+
+    def or_scaled(self, both: float | None = None) -> Tolerance:
+        """What the recipe states, or else bounds in proportion to the size of the answers.
+
+        Args:
+            both: ``atol`` and ``rtol`` in place of the defaults.
+        """
+        if self.stated:
+            return self
+        bounds = Bounds(scaled=True) if both is None else Bounds(both, both, scaled=True)
+        return replace(self, default=bounds)
 
     def of(self, output: str) -> Bounds:
         """The bounds that hold for one output."""
@@ -150,6 +177,7 @@ class Recipe:
         target: Triton release that the model must load on, ``None`` for the newest known.
         targets: What to compile for.
         export: Options of the export section that only some sources know, as the recipe has them.
+        folder: Folder that paths of the recipe are relative to, absolute.
         file: The recipe file, ``None`` when made in Python.
         digest: sha256 of the recipe file, empty when made in Python.
         lines: Line of each key path in the recipe file, for errors found later.
@@ -170,6 +198,7 @@ class Recipe:
     target: str | None = None
     targets: tuple[TargetRecipe, ...] = (TargetRecipe("onnxruntime"),)
     export: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    folder: Path = Path()
     file: Path | None = None
     digest: str = ""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=lambda: MappingProxyType({}))

@@ -124,9 +124,6 @@ def _numpy(path: Path) -> _Read:
     strange = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
     if strange is not None:
         raise Unreadable(f"its member '{strange}' is no array")
-    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise Unreadable(f"its arrays differ in rows: {', '.join(f'{n} {c}' for n, c in lengths.items())}")
     return [_array(name, array) for name, array in arrays.items()], False, True, []
 
 

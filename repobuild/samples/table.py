@@ -120,6 +120,7 @@ class Table:
                     "kind": c.kind.value,
                     "dtype": str(c.values.dtype),
                     "dims": list(c.values.shape[1:]),
+                    "shape": list(c.values.shape),
                     "typed": c.raw is None,
                     "missing": c.missing is not None,
                     "categories": None if c.categories is None else list(c.categories),

@@ -15,6 +15,7 @@ from repobuild.sources.unsupported import UnsupportedSource
 
 ANY = (None, "auto")
 SKLEARN = "sklearn"
+PYTHON = ".py"
 SKLEARN_KINDS = frozenset({"pickle", "skops"})
 SUFFIXES = frozenset({".joblib", ".pkl", ".pickle", ".pck", ".sav", ".gz", ".z", ".bz2", ".xz", ".lzma"})
 """Endings of files that people write with joblib and pickle; only decides what is said of other content."""
@@ -32,16 +33,20 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
         EnvironmentLacking: It cannot be read.
     """
     kind = recipe.source.kind
+    if recipe.source.path.suffix.lower() == PYTHON and kind in (*ANY, "torch"):
+        return _load("torch-factory", recipe, folder)
     if kind is not None and kind not in (*ANY, SKLEARN) and SOURCES.find(kind) is not None:
         return _load(kind, recipe, folder)
     content = _look(recipe)
     if kind in KNOWN_SOURCES and content.kind != kind:
         raise kind_mismatch(recipe.source.given, content, kind)
+    if content.kind == "safetensors" and kind in ANY:
+        return _load("torch", recipe, folder)
     if content.kind in SKLEARN_KINDS:
         return _load("joblib" if content.kind == "pickle" else content.kind, recipe, folder)
     if content.kind != "unknown":
         found = kind in ANY and SOURCES.find(content.kind) is not None
-        return _load(content.kind, recipe, folder) if found else UnsupportedSource(recipe, folder)
+        return _load(content.kind, recipe, folder) if found else _unsupported(recipe, folder)
     try:  # pickles of protocols 0 and 1 have no first bytes of their own
         return _load("joblib", recipe, folder)
     except InputInvalid as problem:
@@ -58,6 +63,10 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
 def _load(kind: str, recipe: Recipe, folder: Path) -> Source:
     opened: Source = SOURCES.load(kind)(recipe, folder)
     return opened
+
+
+def _unsupported(recipe: Recipe, folder: Path) -> Source:
+    return UnsupportedSource(recipe, folder)
 
 
 def _look(recipe: Recipe) -> Content:

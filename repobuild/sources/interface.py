@@ -6,10 +6,10 @@ child process, once :meth:`Source.vouch` has passed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from repobuild.artifact import Tool
 from repobuild.feeds import Feed
@@ -67,8 +67,13 @@ class Exported:
 class Source(Protocol):
     """A trained model in its own framework.
 
-    Used as a context manager; leaving it ends the child process.
+    Used as a context manager; leaving it ends the child process. What a model takes decides which of the two
+    kinds of source it is: :class:`RowsSource` or :class:`TensorSource`.
     """
+
+    @property
+    def takes(self) -> Literal["rows", "tensors"]:
+        """Rows of a table, or named tensors."""
 
     def vouch(self, trust: Trust) -> None:
         """Make sure that loading is allowed, without loading.
@@ -77,6 +82,14 @@ class Source(Protocol):
             InputInvalid: The file is not such a model.
             SourceUntrusted: Loading would run code that neither a pin nor ``trust`` vouches for.
         """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class RowsSource(Source, Protocol):
+    """A model that takes rows of a table, such as an estimator of scikit-learn."""
 
     def describe(self, recipe: Recipe, layout: dict[str, Any] | None = None) -> Description:
         """Load the model and say what it is.
@@ -148,6 +161,99 @@ class Source(Protocol):
     def made_up(self, count: int) -> Batch:
         """Rows in the range of what the model was trained on, for a recipe without samples."""
 
-    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exc: object) -> None: ...
+@dataclass(frozen=True, slots=True)
+class TensorArgument:
+    """One input of a model that takes named tensors.
+
+    Attributes:
+        name: The input's name.
+        sample: The sample array that feeds it.
+        dtype: Wire type that file or recipe fix, ``None`` for the samples' own.
+        shape: A number for a fixed axis, a label for a free one, ``None`` where only trying tells.
+        bounds: ``{label: (least, most)}`` of free axes that the file bounds; ``None`` is no bound.
+    """
+
+    name: str
+    sample: str
+    dtype: DType | None
+    shape: tuple[int | str | None, ...]
+    bounds: Mapping[str, tuple[int, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDescription:
+    """A loaded model that takes named tensors, in words.
+
+    Attributes:
+        model: What it is.
+        facts: JSON-ready facts for the report.
+        arguments: Its inputs, in the order of its call.
+        tools: Versions of the framework and of what exports it.
+    """
+
+    model: str
+    facts: dict[str, Any]
+    arguments: tuple[TensorArgument, ...]
+    tools: tuple[Tool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorExport:
+    """Such a model as ONNX.
+
+    Attributes:
+        path: The ONNX file.
+        data: Folder of its external data.
+        answers: ``{answer: graph output}`` in the model's own order.
+        inputs: ``{input: graph input}``.
+        notes: What the exporter said.
+        tool: What wrote the graph; empty for a file that was one already.
+        branches: Where branches and loops were written that the graph has to keep.
+    """
+
+    path: Path
+    data: Path
+    answers: Mapping[str, str]
+    inputs: Mapping[str, str]
+    notes: tuple[str, ...]
+    tool: str
+    branches: tuple[str, ...] = ()
+
+
+class TensorSource(Source, Protocol):
+    """A model that takes named tensors: PyTorch, ONNX."""
+
+    def describe_tensors(self, recipe: Recipe, layout: dict[str, Any] | None) -> TensorDescription:
+        """Load the model and say what it takes.
+
+        Args:
+            recipe: The recipe.
+            layout: The samples' names, types and shapes; ``None`` where there are none.
+
+        Raises:
+            InputInvalid: It is no model, or recipe and samples do not fit it.
+            EnvironmentLacking: A package is missing, or loading crashed, hung or ate the memory.
+        """
+
+    def ask(self, requests: Sequence[Batch]) -> list[Batch | str]:
+        """The model's own answers to each request, or why it refuses it.
+
+        Args:
+            requests: One array an input, in the shapes that the model takes.
+        """
+
+    def export_tensors(
+        self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
+    ) -> TensorExport:
+        """Write the model as ONNX.
+
+        Args:
+            opset: Opset of the default domain, ``None`` for the exporter's or the file's own.
+            to: File to write.
+            example: A request that the model answers.
+            free: Labels of the free axes by input.
+
+        Raises:
+            ConversionFailed: There is no way; the operator and the line of the user's code are named.
+        """

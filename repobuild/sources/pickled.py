@@ -13,18 +13,18 @@ from repobuild.errors import Evidence, InputInvalid, RepobuildError
 from repobuild.recipe.types import Recipe
 from repobuild.sources.containers import HEAD_BYTES, compression_of, open_stream
 from repobuild.sources.content import is_pickle_head, kind_of_head
-from repobuild.sources.in_child import ChildSource
 from repobuild.sources.interface import Trust
 from repobuild.sources.made_with import blame_versions, mismatches
 from repobuild.sources.model_file import ModelFile, copy_model, kind_mismatch
 from repobuild.sources.pickle_scan import PickleScan, scan_pickle
+from repobuild.sources.rows_in_child import RowsInChild
 from repobuild.sources.streams import CountingStream, StreamEnded, StreamUnreadable
 from repobuild.sources.untrusted import untrusted, what_it_would_do
 
 KINDS = ("joblib", "pickle", "cloudpickle")
 
 
-class PickledSource(ChildSource):
+class PickledSource(RowsInChild):
     """A scikit-learn model in a joblib, pickle or cloudpickle file; which of them it is, its content tells.
 
     Args:

@@ -8,10 +8,10 @@ from typing import Any
 
 from repobuild.errors import Evidence, InputInvalid, RepobuildError
 from repobuild.recipe.types import Recipe
-from repobuild.sources.in_child import ChildSource
 from repobuild.sources.interface import Trust
 from repobuild.sources.made_with import blame_versions, mismatches
 from repobuild.sources.model_file import ModelFile, copy_model, kind_mismatch
+from repobuild.sources.rows_in_child import RowsInChild
 from repobuild.sources.untrusted import shown, untrusted
 from repobuild.sources.zips import Zip, ZipUnreadable
 
@@ -21,7 +21,7 @@ MAX_TOTAL_BYTES = 1 << 34
 """Decompressed bytes of all members (16 GiB)."""
 
 
-class SkopsSource(ChildSource):
+class SkopsSource(RowsInChild):
     """A scikit-learn model in a skops file.
 
     The archive is checked here, from outside. Its schema is read in the child process, by skops itself, which

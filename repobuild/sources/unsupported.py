@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from repobuild.errors import ConversionFailed, Evidence
 from repobuild.recipe.types import Recipe
-from repobuild.sources.archive_scan import ArchiveScan, beyond_tensors, scan_archive
+from repobuild.sources.archive_scan import ArchiveScan, scan_archive
 from repobuild.sources.in_child import ChildSource
 from repobuild.sources.interface import Trust
 from repobuild.sources.model_file import ModelFile, copy_model
-from repobuild.sources.untrusted import untrusted, what_it_would_do
+from repobuild.sources.untrusted import unsafe_lines, untrusted
 
 SCANNED = frozenset({"torch", "torchscript", "pt2", "torch-archive", "npz", "npy", "zip", "keras"})
 
@@ -33,6 +34,8 @@ class UnsupportedSource(ChildSource):
         self._file = file
         self._scan = scan_archive(file.path) if file.content.kind in SCANNED else ArchiveScan({}, ())
 
+    takes: Literal["rows"] = "rows"
+
     @property
     def kind(self) -> str:
         """What the file is, a key of :data:`repobuild.sources.content.KINDS`."""
@@ -48,7 +51,7 @@ class UnsupportedSource(ChildSource):
         """
         self._file.check_pin()
         if self._file.pin is None and "pickle" not in trust.kinds:
-            lines = _unsafe_lines(self._scan)
+            lines = unsafe_lines(self._scan)
             if lines:
                 what = f"is {self._file.content.what} with pickles inside: loading it runs what they name"
                 raise untrusted(self._file, what, lines)
@@ -62,16 +65,3 @@ class UnsupportedSource(ChildSource):
 
 def _facts(file: ModelFile, scan: ArchiveScan) -> tuple[str, ...]:
     return tuple(t for t in (file.content.trouble, *scan.troubles[:24]) if t)
-
-
-def _unsafe_lines(scan: ArchiveScan) -> list[str]:
-    """What the pickles name beyond what tensors need, member by member; a lost scan counts as unsafe."""
-    lines = []
-    unsafe = any(not found.complete for found in scan.pickles.values())
-    for name, found in scan.pickles.items():
-        imports = tuple(beyond_tensors(found.imports))
-        calls = tuple(beyond_tensors(found.calls))
-        unsafe = unsafe or bool(imports)
-        place = f"{name}: " if name else ""
-        lines += [f"{place}{line}" for line in what_it_would_do(calls, imports, found.code)]
-    return [*lines, *scan.troubles[:24]] if unsafe else []

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from repobuild.errors import Evidence, SourceUntrusted
+from repobuild.sources.archive_scan import ArchiveScan, beyond_tensors
 from repobuild.sources.model_file import ModelFile
 
 SHOWN_NAMES = 24
@@ -60,3 +61,19 @@ def is_usual(name: str) -> bool:
 
 def _cut(name: str) -> str:
     return name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}... ({len(name)} characters)"
+
+
+def unsafe_lines(scan: ArchiveScan) -> list[str]:
+    """What pickles of an archive name beyond what tensors need, member by member.
+
+    Empty for archives of tensors; a scan that was lost counts as unsafe.
+    """
+    lines = []
+    unsafe = any(not found.complete for found in scan.pickles.values())
+    for name, found in scan.pickles.items():
+        imports = tuple(beyond_tensors(found.imports))
+        calls = tuple(beyond_tensors(found.calls))
+        unsafe = unsafe or bool(imports)
+        place = f"{name}: " if name else ""
+        lines += [f"{place}{line}" for line in what_it_would_do(calls, imports, found.code)]
+    return [*lines, *scan.troubles[:SHOWN_NAMES]] if unsafe else []

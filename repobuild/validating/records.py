@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.artifact import tree_digests
-from repobuild.emit.records import FORMAT, INPUT, OUTPUT
+from repobuild.emit.records import FORMAT, INPUT, OUTPUT, prefix
 from repobuild.recipe.types import Bounds, Tolerance
-from repobuild.tensors import DType, Signature, TensorSpec
+from repobuild.tensors import Array, DType, Signature, TensorSpec
 from repobuild.verify.replay import Golden
 from repobuild.worker.arrays import load_batch
 
@@ -117,9 +117,20 @@ def _golden(file: Path, tolerance: dict[str, Any]) -> Golden:
         raise RecordsUnusable(f"{file.name} is missing") from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as problem:
         raise RecordsUnusable(f"{file.name} cannot be read: {problem}") from None
-    wire = {n.removeprefix(INPUT): a for n, a in batch.items() if n.startswith(INPUT)}
-    want = {n.removeprefix(OUTPUT): a for n, a in batch.items() if n.startswith(OUTPUT)}
-    if not wire or not want:
+    requests: list[tuple[dict[str, Array], dict[str, Array]]] = []
+    while True:
+        wire, want = (_side(batch, prefix(side, len(requests))) for side in (INPUT, OUTPUT))
+        if not wire or not want:
+            break
+        requests.append((wire, want))
+    if not requests:
         raise RecordsUnusable(f"{file.name} holds no rows")
-    bounds = {name: Bounds(float(b["atol"]), float(b["rtol"])) for name, b in tolerance.items()}
-    return Golden(wire, want, Tolerance(by_output=bounds))
+    bounds = {
+        name: Bounds(float(b["atol"]), float(b["rtol"]), bool(b.get("scaled", False)))
+        for name, b in tolerance.items()
+    }
+    return Golden(*requests[0], Tolerance(by_output=bounds), tuple(requests[1:]))
+
+
+def _side(batch: dict[str, Array], start: str) -> dict[str, Array]:
+    return {name.removeprefix(start): array for name, array in batch.items() if name.startswith(start)}

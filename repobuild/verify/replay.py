@@ -33,11 +33,13 @@ class Golden:
         wire: Input rows in the inputs' own types.
         want: The model's answers by output name.
         tolerance: How far an answer may lie from them.
+        further: Requests of other sizes, and the answers to them.
     """
 
     wire: Batch
     want: Batch
     tolerance: Tolerance = Tolerance()
+    further: tuple[tuple[Batch, Batch], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,15 @@ class _Replay:
             if self._subject.max_batch_size > 1:
                 size = min(self._subject.max_batch_size, rows(self._golden.wire))
                 yield self._compared(f"served: {form}, batches of {size}", self._pieces(size), binary)
+        yield from self._sizes()
         yield from self._concurrent()
+
+    def _sizes(self) -> Iterator[Check]:
+        """Requests whose free axes have other sizes than the samples, binary."""
+        for wire, want in self._golden.further:
+            shapes = "; ".join(f"{name} {list(array.shape)}" for name, array in wire.items())
+            title = f"served: sizes {shapes}"
+            yield self._judged(title, [self._ask(wire, binary=True)], want, "1 request")
 
     def send(self, batch: Batch) -> object:
         """Send one batch in binary form and wait for the answer."""

@@ -1,6 +1,7 @@
 """The child's side: ``python -m repobuild.worker.child ASK_FD ANSWER_FD LIMITS``.
 
-This is the only place where code of a model file runs. It answers ``load``, ``export`` and ``predict``.
+This is the only place where code of a model file runs. Questions are answered by the methods of
+:class:`~repobuild.worker.rows_desk.RowsDesk` and :class:`~repobuild.worker.tensor_desk.TensorDesk`.
 """
 
 from __future__ import annotations
@@ -17,19 +18,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildError, evidence
-from repobuild.tensors import Batch, DType
-from repobuild.worker.arrays import load_batch, save_batch, writing
 from repobuild.worker.limits import Limits
-from repobuild.worker.loading import load_estimator
+from repobuild.worker.rows_desk import RowsDesk
 from repobuild.worker.sandbox import enter
-from repobuild.worker.sklearn_export import register_converters
-from repobuild.worker.sklearn_model import SklearnModel
-from repobuild.worker.skops_schema import read_skops
+from repobuild.worker.tensor_desk import TensorDesk
 
 LEAVE_SECONDS = 2.0
 CPU_GRACE = 5
@@ -53,14 +50,14 @@ def main(arguments: list[str]) -> int:
     atexit.register(_end_group, signal.SIGTERM)
     questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
-    desk = _Desk()
+    desks = (RowsDesk(), TensorDesk())
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
         _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():
             question = json.loads(line)
             number = question.pop("number")
             _allow_cpu(limits, question["operation"])
-            _say(answers, {"number": number, **_reply(desk, question)})
+            _say(answers, {"number": number, **_reply(desks, question)})
     return 0
 
 
@@ -125,71 +122,18 @@ def _say(answers: TextIO, message: Mapping[str, Any]) -> None:
     answers.flush()
 
 
-class _Desk:
-    """Holds the loaded model between questions."""
-
-    def __init__(self) -> None:
-        self._model: SklearnModel | None = None
-        self._allowed: tuple[str, ...] = ()
-
-    def read_skops(self, path: str, given: str) -> dict[str, Any]:
-        """Types in a skops file that skops does not know, and its versions; none of its code is run."""
-        return read_skops(Path(path), given)
-
-    def allow_types(self, types: list[str]) -> dict[str, Any]:
-        """Types that the next skops file may be loaded with, though skops does not know them."""
-        self._allowed = tuple(types)
-        return {}
-
-    def load(
-        self,
-        path: str,
-        given: str,
-        inputs: list[dict[str, Any]],
-        kind: str = "joblib",
-        method: str | None = None,
-        layout: dict[str, Any] | None = None,
-        custom_ops: list[str] | None = None,
-    ) -> dict[str, Any]:
-        estimator, notes = load_estimator(kind, Path(path), given, self._allowed)
-        register_converters(custom_ops or ())
-        self._model = SklearnModel(estimator, given, inputs, notes, method, layout)
-        return self._model.description()
-
-    def export(self, opset: int, to: str, floats: str = "FP32") -> dict[str, Any]:
-        return {"answers": self._loaded().export(opset, Path(to), DType(floats))}
-
-    def predict(
-        self, batch: str, to: str, one_by_one: bool, answers: list[str] | None = None
-    ) -> dict[str, Any]:
-        found = self._loaded().predict(load_batch(Path(batch)), one_by_one=one_by_one, answers=answers)
-        return _saved(found, to)
-
-    def predict_each(self, batch: str, to: str, answers: list[str] | None = None) -> dict[str, Any]:
-        found, errors = self._loaded().predict_each(load_batch(Path(batch)), answers)
-        return {"errors": errors, **_saved(found, to)}
-
-    def jumps(self, batch: str, to: str, single: list[str]) -> dict[str, Any]:
-        return _saved(self._loaded().jumps(load_batch(Path(batch)), single), to)
-
-    def made_up(self, count: int, to: str) -> dict[str, Any]:
-        return _saved(self._loaded().made_up(count), to)
-
-    def _loaded(self) -> SklearnModel:
-        assert self._model is not None
-        return self._model
+def _operation(desks: Sequence[object], name: str) -> Callable[..., dict[str, Any]]:
+    """The method of one of the desks that answers a question."""
+    found: Callable[..., dict[str, Any]] = next(
+        method for desk in desks if (method := getattr(desk, name, None)) is not None
+    )
+    return found
 
 
-def _saved(found: Batch, to: str) -> dict[str, Any]:
-    with writing("the model's answers"):
-        save_batch(Path(to), found)
-    return {}
-
-
-def _reply(desk: _Desk, question: Mapping[str, Any]) -> dict[str, Any]:
+def _reply(desks: Sequence[object], question: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {k: v for k, v in question.items() if k != "operation"}
     try:
-        return {"answer": getattr(desk, question["operation"])(**parameters)}
+        return {"answer": _operation(desks, question["operation"])(**parameters)}
     except RepobuildError as problem:
         return {"error": problem.to_dict()}
     except MemoryError:

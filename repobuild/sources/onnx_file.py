@@ -1,0 +1,121 @@
+"""ONNX files, with or without external data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from repobuild.artifact import file_digest
+from repobuild.errors import Evidence, InputInvalid, SourceUntrusted, from_oserror
+from repobuild.recipe.load import recipe_evidence
+from repobuild.recipe.types import Recipe
+from repobuild.sources.interface import Trust
+from repobuild.sources.model_file import copy_model, kind_mismatch
+from repobuild.sources.tensors_in_child import TensorsInChild
+
+LIBRARY_ENDINGS = (".so", ".dll", ".dylib")
+
+
+class OnnxSource(TensorsInChild):
+    """An ONNX model: a graph and tensors, without code, so that nobody needs to vouch for it.
+
+    Args:
+        recipe: The recipe that names the file.
+        folder: An existing private folder for the copies.
+
+    Raises:
+        InputInvalid: The file is missing, empty, or no ONNX file, or its external data cannot be used.
+        EnvironmentLacking: It cannot be read or copied.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self._home = folder / "onnx"
+        try:
+            self._home.mkdir()
+        except OSError as problem:
+            raise from_oserror(problem, "copying the model file") from problem
+        file = copy_model(recipe, self._home / "model.onnx")
+        if file.content.kind != "onnx" and recipe.source.kind != "onnx":
+            raise kind_mismatch(file.given, file.content, "onnx")
+        super().__init__(file.given, folder, file.path, "onnx", file.digest)
+        self._file = file
+        self._recipe = recipe
+        self._libraries = tuple(n for n in recipe.source.custom_ops if n.endswith(LIBRARY_ENDINGS))
+        self._data = self._copy_data()
+
+    @property
+    def kind(self) -> str:
+        """``onnx``."""
+        return self._kind
+
+    def vouch(self, trust: Trust) -> None:
+        """See :meth:`repobuild.sources.interface.Source.vouch`: only libraries of operators carry code."""
+        self._file.check_pin()
+        if self._libraries and "module" not in trust.kinds:
+            raise SourceUntrusted(
+                "source-untrusted",
+                "custom_ops are native libraries that would be loaded, and nobody vouched for them",
+                (recipe_evidence(self._recipe, ("source", "custom_ops"), ", ".join(self._libraries)),),
+                "if you trust them, pass --trust module",
+            )
+
+    def opening(self, recipe: Recipe) -> dict[str, Any]:
+        """See :meth:`repobuild.sources.tensors_in_child.TensorsInChild.opening`."""
+        return {
+            "path": str(self._model),
+            "libraries": [str(recipe.folder / name) for name in self._libraries],
+        }
+
+    def known_before(self) -> dict[str, Any]:
+        """Digests of the external data."""
+        return {"external_data": self._data} if self._data else {}
+
+    def data_folder(self, exported: Path) -> Path:
+        """Where the private copy lies."""
+        del exported
+        return self._home
+
+    def _copy_data(self) -> dict[str, str]:
+        """Copy the files of the external data; ``{name: sha256}``."""
+        from google.protobuf.message import DecodeError
+
+        from repobuild.graph.external import load_graph, locations, unsafe_path
+
+        try:
+            names = sorted(locations(load_graph(self._model)))
+        except DecodeError as problem:
+            raise InputInvalid(
+                "model-damaged",
+                f"{self._given} is not a valid ONNX file: it is truncated or damaged",
+                (
+                    Evidence(
+                        f"it has {self._model.stat().st_size} bytes and does not parse: {problem}",
+                        file=self._given,
+                    ),
+                ),
+                "fetch or export the file again",
+            ) from None
+        digests = {}
+        for name in names:
+            source = self._recipe.source.path.parent / name
+            trouble = unsafe_path(name)
+            if not trouble and not source.resolve().is_relative_to(source.parent.resolve()):
+                trouble = "which is a link that leads out of the model's folder"
+            if not trouble and not source.is_file():
+                trouble = "and there is no such file beside the model"
+            if trouble:
+                raise InputInvalid(
+                    "external-data",
+                    f"the external data of {self._given} cannot be used",
+                    (Evidence(f"its weights lie in '{name}', {trouble}", file=self._given),),
+                    "keep the data files beside the ONNX file, under the names that it has for them",
+                )
+            try:
+                target = self._home / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+                digests[name] = file_digest(target)
+            except OSError as problem:
+                raise from_oserror(problem, f"copying {name}") from problem
+        return digests

@@ -1,0 +1,110 @@
+"""Models that take named tensors, in their child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from repobuild.artifact import Tool
+from repobuild.recipe.types import Recipe
+from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
+from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport
+from repobuild.tensors import Batch, DType
+from repobuild.worker.arrays import save_batch, writing
+from repobuild.worker.many import load_many, save_many
+
+DATA = f"{EXPORTED}.data"
+
+
+class TensorsInChild(ChildSource):
+    """A :class:`repobuild.sources.interface.TensorSource` whose model lives in a child process."""
+
+    takes: Literal["tensors"] = "tensors"
+
+    def opening(self, recipe: Recipe) -> dict[str, Any]:
+        """What the child's opener of this kind takes beside ``given``, ``options`` and ``layout``."""
+        del recipe
+        return {"path": str(self._model)}
+
+    def describe_tensors(self, recipe: Recipe, layout: dict[str, Any] | None) -> TensorDescription:
+        """See :meth:`repobuild.sources.interface.TensorSource.describe_tensors`."""
+        reply = self._child().call(
+            "open_tensors",
+            kind=self._kind,
+            given=self._given,
+            options=dict(recipe.export),
+            layout=layout,
+            **self.opening(recipe),
+        )
+        return TensorDescription(
+            model=reply["model"],
+            facts=self.facts(reply["model"], reply["facts"]),
+            arguments=tuple(_argument(item) for item in reply["inputs"]),
+            tools=tuple(Tool(name, version) for name, version in reply["tools"].items()),
+        )
+
+    def ask(self, requests: Sequence[Batch]) -> list[Batch | str]:
+        """See :meth:`repobuild.sources.interface.TensorSource.ask`."""
+        question = self._folder / QUESTION
+        with writing("the requests for the model"):
+            save_many(question, requests)
+        child = self._child()
+        reply = child.call("ask", requests=str(question), to=str(child.place / ANSWER))
+        file = child.take(ANSWER, self._folder / ANSWER)
+        try:
+            found = load_many(file)
+            pairs = zip(found, reply["errors"], strict=True)
+            return [batch if batch is not None else str(error) for batch, error in pairs]
+        except MALFORMED as problem:
+            raise child.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
+
+    def export_tensors(
+        self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
+    ) -> TensorExport:
+        """See :meth:`repobuild.sources.interface.TensorSource.export_tensors`."""
+        question = self._folder / QUESTION
+        with writing("the example for the exporter"):
+            save_batch(question, example)
+        child = self._child()
+        made = child.place / EXPORTED
+        for stale in (made, child.place / DATA):
+            stale.unlink(missing_ok=True)
+        reply = child.call(
+            "export_tensors",
+            opset=opset,
+            to=str(made),
+            example=str(question),
+            free={name: {str(a): label for a, label in axes.items()} for name, axes in free.items()},
+        )
+        path = child.take(EXPORTED, to)
+        data = self.data_folder(to.parent)
+        if (child.place / DATA).exists():
+            child.take(DATA, to.parent / DATA)
+        return TensorExport(
+            path=path,
+            data=data,
+            answers=dict(reply["answers"]),
+            inputs=dict(reply["inputs"]),
+            notes=tuple(reply["notes"]),
+            tool=str(reply["exporter"]),
+            branches=tuple(reply.get("branches", ())),
+        )
+
+    def data_folder(self, exported: Path) -> Path:
+        """Where the exported graph's external data lies.
+
+        Args:
+            exported: Folder of the exported graph.
+        """
+        return exported
+
+
+def _argument(item: Mapping[str, Any]) -> TensorArgument:
+    return TensorArgument(
+        name=item["name"],
+        sample=item["sample"],
+        dtype=DType(item["dtype"]) if item["dtype"] else None,
+        shape=tuple(item["shape"]),
+        bounds={label: (low, high) for label, (low, high) in item.get("bounds", {}).items()},
+    )

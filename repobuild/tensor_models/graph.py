@@ -1,0 +1,439 @@
+"""From a loaded model that takes named tensors to an ONNX file in normal form that answers as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repobuild.compare import compare
+from repobuild.edge_check import EdgeOutcome, edge_notes, run_edges
+from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
+from repobuild.export import Graph, refuse_unloadable
+from repobuild.graph.external import embed_small, load_graph, store
+from repobuild.graph.normal import finish, normalise, to_opset
+from repobuild.graph.outputs import select_outputs
+from repobuild.graph.walk import rename_inputs
+from repobuild.outputs import Wanted, wanted_outputs
+from repobuild.recipe.load import recipe_evidence
+from repobuild.recipe.types import Recipe, Tolerance
+from repobuild.releases import Release
+from repobuild.runners.onnxruntime import OnnxRuntimeRunner
+from repobuild.selection import Selection
+from repobuild.sources.interface import TensorExport, TensorSource
+from repobuild.tensor_models.axes import Ask, Axes
+from repobuild.tensor_models.feed import TensorFeed
+from repobuild.tensor_models.fit import TensorSamples
+from repobuild.tensor_models.load import LoadedTensors, RowByRow, wanted_batch
+from repobuild.tensor_models.reference import Asked, ask_all
+from repobuild.tensor_models.requests import resized
+from repobuild.tensor_models.shapes import declared_dims, emitted_axes
+from repobuild.tensors import Batch, DType, Signature, TensorSpec, take
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+FOLDER = "graph"
+FILE = "model.onnx"
+
+
+def export_tensors(
+    source: TensorSource,
+    model: LoadedTensors,
+    recipe: Recipe,
+    samples: TensorSamples,
+    release: Release,
+    folder: Path,
+) -> Graph:
+    """Ask the model for its answers, export it with its free axes, and bring the graph into normal form.
+
+    A file whose batch axis is fixed to 1 is freed if batches are then answered row for row as before. A
+    module whose export fixes the batch axis is exported for one row.
+
+    Args:
+        source: The loaded model.
+        model: Its description.
+        recipe: Names, selections and tolerances of the outputs.
+        samples: The user's samples.
+        release: The Triton release that it must load on.
+        folder: Existing folder to work in.
+
+    Raises:
+        InputInvalid: The recipe asks for an answer, or a part of one, that the model has not.
+        ConversionFailed: The exporter or ONNX Runtime cannot do it.
+    """
+    maker = _Maker(source, model, recipe, samples, release, folder)
+    if model.single is not None:
+        freed, why = maker.freed(model.single)
+        if freed is not None:
+            return freed
+        return maker.make(model.axes, source.ask, (why,))
+    try:
+        return maker.make(model.axes, source.ask)
+    except ConversionFailed as problem:
+        fixed = _fixed_batch(model, recipe, problem)
+        if fixed is None:
+            raise
+        why = f"no batch dimension: the exporter fixes the batch axis ({_first(problem)}); one row a request"
+        one = resized(samples.given, model.feed.free(), model.feed.batch or "", 1)
+        maker = replace_samples(maker, replace(samples, given=one, count=1))
+        return maker.make(fixed, source.ask, (why,))
+
+
+class _Maker:
+    """Makes and measures the graph for one reading of the axes."""
+
+    def __init__(
+        self,
+        source: TensorSource,
+        model: LoadedTensors,
+        recipe: Recipe,
+        samples: TensorSamples,
+        release: Release,
+        folder: Path,
+    ) -> None:
+        self.source = source
+        self.model = model
+        self.recipe = recipe
+        self.samples = samples
+        self.release = release
+        self.folder = folder
+
+    def freed(self, axes: Axes) -> tuple[Graph | None, str]:
+        """The graph with axis 0 freed if it holds everywhere, or why not."""
+        if axes.feed.batch is None:
+            return None, "no batch dimension: the file fixes the batch axis to 1; max_batch_size is 0"
+        try:
+            made = self.make(axes, RowByRow(self.source.ask).ask)
+        except RepobuildError as problem:
+            return None, f"no batch dimension: the file fixes the batch axis to 1 ({_first(problem)})"
+        wrong = self.differences(made)
+        if wrong or not made.signature.batched:
+            return None, (
+                "no batch dimension: the file fixes the batch axis to 1, and rows of a batch would be"
+                f" answered otherwise than alone ({wrong or 'an answer has no row of its own'});"
+                " max_batch_size is 0"
+            )
+        note = (
+            "the file fixes the batch axis to 1; it was made free, since rows in batches are answered exactly"
+            " as alone"
+        )
+        return replace(made, notes=(note, *made.notes)), ""
+
+    def differences(self, made: Graph) -> str:
+        """Where a graph differs from the model, empty where nowhere."""
+        runner = OnnxRuntimeRunner(made.path)
+        try:
+            answers = runner.run(made.wire)
+        except RepobuildError as problem:
+            return _first(problem)
+        for name, want in made.reference.batched.items():
+            outcome = compare(name, answers[name], want, made.tolerance.of(name))
+            if not outcome.holds:
+                return str(outcome.worst or outcome.why)
+        edges = run_edges(runner, made.edge_requests, made.edges, made.tolerance)
+        return edges.wrong[0][1] if edges.wrong else ""
+
+    def make(self, axes: Axes, ask: Ask, notes: Sequence[str] = ()) -> Graph:
+        """Ask, export, normalise, measure."""
+        recipe, feed = self.recipe, axes.feed
+        wanted, renamed = _wanted(recipe, self.model)
+        tolerance = _tolerance(recipe, self.model)
+        asked = _ask(ask, axes, self.samples.given, wanted, tolerance, recipe)
+        exported = self._export(feed, axes, asked)
+        proto = load_graph(exported.path)
+        embed_small(proto, exported.data)
+        proto, opset_notes = self._opset(proto)
+        runs = self._normal(proto, exported, feed, asked, wanted)
+        specs = feed.specs(batched=asked.batched)
+        signature = Signature(specs, runs, asked.batched)
+        finish(proto, signature)
+        refuse_unloadable(proto, self.release)
+        home = self.folder / FOLDER
+        home.mkdir(exist_ok=True)
+        for stale in home.iterdir():
+            stale.unlink()
+        path = store(proto, exported.data, home / FILE)[0]
+        wire = feed.to_wire(asked.base, batched=asked.batched)
+        requests = tuple(feed.to_wire(p.request, batched=asked.batched) for p in asked.probes)
+        runner = OnnxRuntimeRunner(path)
+        outcome = run_edges(runner, requests, asked.edges, tolerance)
+        self._branches(exported, outcome)
+        return Graph(
+            path=path,
+            signature=signature,
+            wanted=wanted,
+            wire=wire,
+            reference=asked.reference,
+            edges=asked.edges,
+            edge_requests=requests,
+            warm=self._warm(feed, asked, wire),
+            tolerance=tolerance,
+            max_batch_size=self._largest(axes) if asked.batched else 0,
+            precision=(),
+            notes=(*notes, *asked.notes, *renamed, *opset_notes, *exported.notes, *edge_notes(outcome)),
+            further=_further(requests, asked, self._largest(axes)),
+        )
+
+    def _export(self, feed: TensorFeed, axes: Axes, asked: Asked) -> TensorExport:
+        """Export on an example in which no free axis has size 1, since exporters take that for fixed."""
+        example = dict(asked.base)
+        free = feed.free()
+        for label, size in feed.sizes().items():
+            now = next(
+                asked.base[name].shape[axis]
+                for name, labels in free.items()
+                for axis, have in labels.items()
+                if have == label
+            )
+            larger = max(axes.sizes.get(label, (size,)))
+            if now < 2 <= larger:
+                example = resized(example, free, label, larger)
+        path = self.folder / "exported.onnx"
+        return self.source.export_tensors(self.recipe.opset, path, example, free)
+
+    def _opset(self, proto: ModelProto) -> tuple[ModelProto, list[str]]:
+        """The graph at the recipe's opset, or at the highest that the release loads."""
+        asked, most = self.recipe.opset, self.release.opset
+        if asked is not None and asked > most:
+            raise InputInvalid(
+                "target-unfit",
+                f"Triton {self.release.name} loads opset {most} at most, the recipe asks for {asked}",
+                (
+                    recipe_evidence(
+                        self.recipe, ("export", "opset"), f"its ONNX Runtime is {self.release.onnxruntime}"
+                    ),
+                ),
+                f"write opset: {most}, or name a newer release under target:",
+            )
+        return to_opset(proto, asked, most)
+
+    def _normal(
+        self,
+        proto: ModelProto,
+        exported: TensorExport,
+        feed: TensorFeed,
+        asked: Asked,
+        wanted: Sequence[Wanted],
+    ) -> tuple[TensorSpec, ...]:
+        """Bring the graph into normal form in place; the outputs as they come out."""
+        import onnx
+
+        try:
+            _name_inputs(proto, exported, feed, batched=asked.batched)
+        except ValueError as problem:
+            raise ConversionFailed(
+                "export-incomplete",
+                "the inputs of the graph cannot bear the names of the model's",
+                evidence([str(problem)]),
+                "rename the argument",
+            ) from problem
+        declared = declared_dims(proto)
+        lowest = 2 if asked.batched else 1
+        probe = exported.data / "probe.onnx"
+        _refuse_lacking(exported, wanted)
+        ranks = _ranks(proto, exported, probe, feed.to_wire(asked.base, batched=asked.batched))
+        chains = {w.name: (Selection(exported.answers[w.selection.answer]), w.selection) for w in wanted}
+        normalise(proto, self.recipe.name, [select_outputs(chains, ranks, lowest=lowest)])
+        free_values(proto)
+        onnx.save(proto, str(probe))
+        runner = OnnxRuntimeRunner(probe)
+        seen = [runner.run(feed.to_wire(asked.base, batched=asked.batched))]
+        for probe_, want in zip(asked.probes, asked.edges.answers, strict=True):
+            if probe_.about[0] == "size" and not isinstance(want, str):
+                try:
+                    seen.append(runner.run(feed.to_wire(probe_.request, batched=asked.batched)))
+                except RepobuildError:
+                    continue  # the edge check compares the same request, and tells
+        probe.unlink()
+        return tuple(
+            TensorSpec(
+                w.name,
+                DType.of(seen[0][w.name].dtype),
+                emitted_axes(
+                    declared.get(exported.answers[w.selection.answer]),
+                    w.selection,
+                    [s[w.name].shape for s in seen],
+                    batched=asked.batched,
+                ),
+            )
+            for w in wanted
+        )
+
+    def _warm(self, feed: TensorFeed, asked: Asked, wire: Batch) -> Batch:
+        if asked.batched:
+            return take(wire, 0, 1)
+        for probe, answer in zip(asked.probes, asked.edges.answers, strict=True):
+            if feed.batch and probe.about == ("size", f"{feed.batch} = 1") and not isinstance(answer, str):
+                return feed.to_wire(probe.request, batched=False)
+        return wire
+
+    def _largest(self, axes: Axes) -> int:
+        """The recipe's max_batch_size within the bounds of the file."""
+        want, most = wanted_batch(self.recipe), axes.bounds[1]
+        if most is None or want <= most:
+            return want
+        if "max_batch_size" in self.recipe.serving:
+            raise InputInvalid(
+                "serving-unfit",
+                f"max_batch_size {want} is more than the model's file takes, which is {most} rows",
+                (recipe_evidence(self.recipe, ("serving", "max_batch_size"), f"the file's bound is {most}"),),
+                f"write max_batch_size: {most}, or export the program with a larger bound",
+            )
+        return most
+
+    def _branches(self, exported: TensorExport, outcome: EdgeOutcome) -> None:
+        """Placeholder for the comparison of branches; see :mod:`repobuild.tensor_models.branches`."""
+
+
+def replace_samples(maker: _Maker, samples: TensorSamples) -> _Maker:
+    """The same maker with other samples."""
+    return _Maker(maker.source, maker.model, maker.recipe, samples, maker.release, maker.folder)
+
+
+def free_values(proto: ModelProto) -> None:
+    """Let no input or output declare a shape, until they are known."""
+    for value in (*proto.graph.input, *proto.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[tuple[Wanted, ...], list[str]]:
+    """The outputs; an answer that is called as an input is gets ``_out`` behind its name."""
+    inputs = {i.name for i in model.feed.inputs}
+    if recipe.outputs:
+        return wanted_outputs(recipe, model), []
+    names = {}
+    for answer in model.answers:
+        name = answer
+        while name in inputs or (name != answer and name in model.answers):
+            name += "_out"
+        names[answer] = name
+    notes = [
+        f"output '{answer}' is called '{name}', since an input has its name"
+        for answer, name in names.items()
+        if name != answer
+    ]
+    wanted = tuple(Wanted(name, Selection(answer)) for answer, name in names.items())
+    refuse = [n for n in recipe.tolerance.by_output if n not in names.values()]
+    if refuse:
+        wanted_outputs(recipe, model)
+    return wanted, notes
+
+
+def _tolerance(recipe: Recipe, model: LoadedTensors) -> Tolerance:
+    """The recipe's, or what the model's own precision allows, in proportion to the size of the answers."""
+    halves = {"float16", "bfloat16"} & set(model.facts.get("weights", ()))
+    return recipe.tolerance.or_scaled(1e-2 if halves else None)
+
+
+def _ask(
+    ask: Ask, axes: Axes, given: Batch, wanted: Sequence[Wanted], tolerance: Tolerance, recipe: Recipe
+) -> Asked:
+    try:
+        return ask_all(
+            ask,
+            axes,
+            given,
+            wanted,
+            tolerance,
+            wants_batches=wanted_batch(recipe) > 0,
+            keep_rows=recipe.labels is not None,
+        )
+    except IndexError as problem:
+        texts = ", ".join(str(w.selection) for w in wanted)
+        raise InputInvalid(
+            "output-out-of-range",
+            "an output takes a part that the model's answer does not have",
+            (recipe_evidence(recipe, ("outputs",), f"{texts}: {problem}"),),
+            "indexes count from 0, and the first axis holds the rows",
+        ) from None
+
+
+def _refuse_lacking(exported: TensorExport, wanted: Sequence[Wanted]) -> None:
+    absent = [w.selection.answer for w in wanted if w.selection.answer not in exported.answers]
+    if absent:
+        raise ConversionFailed(
+            "export-incomplete",
+            f"the ONNX graph does not answer with '{absent[0]}'",
+            evidence([f"it answers with {', '.join(exported.answers)}"]),
+            "name the outputs to serve under outputs: in the recipe",
+        )
+
+
+def _ranks(proto: ModelProto, exported: TensorExport, probe: Path, wire: Batch) -> dict[str, int]:
+    """Rank of each output of the graph: as declared, or else as a run shows."""
+    import onnx
+
+    found = {name: len(dims) for name, dims in declared_dims(proto).items() if dims is not None}
+    if all(name in found for name in exported.answers.values()):
+        return found
+    onnx.save(proto, str(probe))
+    return {name: array.ndim for name, array in OnnxRuntimeRunner(probe).run(wire).items()}
+
+
+def _name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, batched: bool) -> None:
+    """Name and order the graph's inputs as the model's, and take away axes that only the wire has."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    back = {graph_name: name for name, graph_name in exported.inputs.items()}
+    unknown = [v.name for v in proto.graph.input if v.name not in back]
+    if unknown:
+        raise ValueError(f"the graph has an input '{unknown[0]}' that the model has not")
+    have = {v.name for v in proto.graph.input}
+    for name, graph_name in exported.inputs.items():
+        if graph_name not in have:
+            value = proto.graph.input.add()
+            value.name = graph_name
+            item = next(i for i in feed.inputs if i.name == name)
+            value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(item.dtype.numpy))
+    order = [exported.inputs[i.name] for i in feed.inputs]
+    values = {v.name: v for v in proto.graph.input}
+    ordered = [values[name] for name in order]
+    copies = [type(v).FromString(v.SerializeToString()) for v in ordered]
+    del proto.graph.input[:]
+    proto.graph.input.extend(copies)
+    rename_inputs(proto.graph, [i.name for i in feed.inputs])
+    lowest = 2 if batched else 1
+    for item in feed.inputs:
+        extra = lowest - len(item.axes)
+        if extra <= 0:
+            continue
+        inner = f"repobuild/{item.name}/squeezed"
+        for node in proto.graph.node:
+            node.input[:] = [inner if n == item.name else n for n in node.input]
+        axes = f"{inner}/axes"
+        values_ = np.arange(len(item.axes), lowest, dtype=np.int64)
+        proto.graph.initializer.append(numpy_helper.from_array(values_, axes))
+        proto.graph.node.insert(0, helper.make_node("Squeeze", [item.name, axes], [inner], name=inner))
+
+
+def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tuple[Batch, Batch], ...]:
+    """Requests of other sizes, to be replayed through the server."""
+    found = []
+    for probe, request, answer in zip(asked.probes, requests, asked.edges.answers, strict=True):
+        if probe.about[0] != "size" or isinstance(answer, str):
+            continue
+        whole = not asked.batched
+        found.append((request, answer) if whole else (take(request, 0, largest), take(answer, 0, largest)))
+    return tuple(found)
+
+
+def _fixed_batch(model: LoadedTensors, recipe: Recipe, problem: ConversionFailed) -> Axes | None:
+    """The axes with the batch fixed to one row, where the recipe did not ask for it to be free."""
+    feed = model.feed
+    asked = {label for axes in recipe.export.get("dynamic_axes", {}).values() for label in axes.values()}
+    if problem.code != "export-dims" or feed.batch is None or feed.batch in asked:
+        return None
+    inputs = tuple(
+        replace(i, axes=tuple(replace(a, size=1, label=None) if a.label == feed.batch else a for a in i.axes))
+        for i in feed.inputs
+    )
+    sizes = {label: s for label, s in model.axes.sizes.items() if label != feed.batch}
+    return replace(model.axes, feed=TensorFeed(inputs, None), sizes=sizes)
+
+
+def _first(problem: RepobuildError) -> str:
+    return f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message

@@ -1,0 +1,135 @@
+"""A TorchScript archive inside the child process.
+
+PyTorch's newer exporter does not take TorchScript, so the older one, which walks its graph, is used; it keeps
+branches and loops, and what it makes of them is compared on both sides of every branch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from repobuild.errors import ConversionFailed, evidence
+from repobuild.tensors import Array, Batch
+from repobuild.worker.arrays import writing
+from repobuild.worker.torch_errors import export_failed
+from repobuild.worker.torch_export import quiet
+from repobuild.worker.torch_model import ask_module, describe_module, to_tensors
+from repobuild.worker.torch_signature import Given, match_arguments
+
+LEGACY_OPSET = 17
+"""The opset that PyTorch's older exporter knows best; it stops at 20 (torch/onnx/_constants.py)."""
+
+
+class ScriptModel:
+    """A TorchScript module in eval mode.
+
+    Args:
+        script: The module.
+        given: The model file as the recipe has it.
+        said: What recipe and samples say about its arguments.
+        notes: What was noticed while loading.
+
+    Raises:
+        InputInvalid: The samples do not feed its forward.
+    """
+
+    def __init__(self, script: Any, given: str, said: Given, notes: Sequence[str] = ()) -> None:
+        self._script = script
+        self._given = given
+        self._said = said
+        self._name = f"TorchScript {script.original_name}"
+        self._calling = match_arguments(_parameters(script), said, script.original_name)
+        self._notes = [*notes, *self._calling.notes]
+
+    def description(self) -> dict[str, Any]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.description`."""
+        return describe_module(self._script, self._name, self._calling, self._said, self._notes)
+
+    def ask(self, request: Batch) -> dict[str, Array]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.ask`."""
+        return ask_module(self._script, self._calling, self._said, request)
+
+    def export(
+        self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
+    ) -> dict[str, Any]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.export`."""
+        import torch
+
+        self._refuse_quantised()
+        answers = list(self.ask(example))
+        names = self._calling.names
+        tensors = to_tensors(example, self._said, names)
+        inputs = [f"in:{i}" for i in range(len(names))]
+        with quiet() as heard, writing("the ONNX file"):
+            try:
+                frozen = torch.jit.freeze(self._script)
+                torch.onnx.export(
+                    frozen,
+                    tuple(tensors.values()),
+                    str(to),
+                    dynamo=False,
+                    opset_version=opset or LEGACY_OPSET,
+                    input_names=inputs,
+                    output_names=[f"out:{i}" for i in range(len(answers))],
+                    dynamic_axes={
+                        f"in:{i}": dict(free[name]) for i, name in enumerate(names) if free.get(name)
+                    },
+                )
+            except (MemoryError, OSError):
+                raise
+            except Exception as problem:
+                raise export_failed(problem, self._given) from problem
+        return {
+            "answers": {name: f"out:{i}" for i, name in enumerate(answers)},
+            "inputs": dict(zip(names, inputs, strict=True)),
+            "notes": heard,
+            "exporter": f"torch.onnx (TorchScript) {torch.__version__}",
+            "branches": list(_branches(frozen.graph)),
+        }
+
+    def _refuse_quantised(self) -> None:
+        found = sorted({k for k in _kinds(self._script.inlined_graph) if k.startswith("quantized::")})
+        if found:
+            raise ConversionFailed(
+                "export-quantised",
+                f"{self._given} is a quantised model (int8), whose operators have no ONNX form",
+                evidence([f"it uses {', '.join(found[:8])}"]),
+                "convert the model before it was quantised, and let repobuild quantise the graph:"
+                " targets: [{kind: onnxruntime, precision: int8}]; or serve it with the target pytorch",
+            )
+
+
+def _kinds(graph: Any) -> Iterator[str]:
+    for node in graph.nodes():
+        yield node.kind()
+        for block in node.blocks():
+            yield from _kinds(block)
+
+
+def _branches(graph: Any) -> Iterator[str]:
+    """Where each branch and loop of a TorchScript graph was written, as ``file:line``."""
+    for node in graph.nodes():
+        if node.kind() in ("prim::If", "prim::Loop"):
+            where = str(node.sourceRange()).strip().splitlines()
+            told = next((line for line in where if "<--- HERE" not in line and line.strip()), node.kind())
+            yield told.strip()[:200]
+        for block in node.blocks():
+            yield from _branches(block)
+
+
+def _parameters(script: Any) -> list[inspect.Parameter]:
+    """The arguments of a script's forward, as Python has them."""
+    found = []
+    for argument in script.forward.schema.arguments[1:]:
+        has_default = argument.has_default_value()
+        found.append(
+            inspect.Parameter(
+                argument.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=argument.default_value if has_default else inspect.Parameter.empty,
+            )
+        )
+    return found
