@@ -128,6 +128,7 @@ CATALOG: Mapping[str, Meaning] = {
     "torch-missing": Meaning(7, "PyTorch, onnxscript or safetensors is not installed, and the model needs it."),
     "source-failed": Meaning(5, "Code of the model raised an error while it was loaded, exported or asked."),
     "export-branch": Meaning(5, "The control flow of the module depends on the values of a tensor, which a graph cannot follow."),
+    "branch-unseen": Meaning(5, "A branch of a TorchScript model goes one way for all samples, so the other was not compared."),
     "export-dims": Meaning(5, "An axis that should be free is fixed by the code of the module."),
     "export-operator": Meaning(5, "An operator of the module has no ONNX form."),
     "export-quantised": Meaning(5, "The model is quantised with operators of PyTorch that have no ONNX form."),

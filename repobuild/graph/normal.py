@@ -248,6 +248,12 @@ def strip_metadata(model: ModelProto) -> None:
     model.domain, model.model_version, model.doc_string = "", 0, ""
     del model.metadata_props[:]
     _strip_graph(model.graph)
+    for function in model.functions:
+        function.doc_string = ""
+        del function.metadata_props[:]
+        del function.value_info[:]
+        for node in function.node:
+            _strip_node(node)
 
 
 def declare_shapes(model: ModelProto, signature: Signature) -> None:
@@ -274,14 +280,22 @@ def declare_shapes(model: ModelProto, signature: Signature) -> None:
 def _strip_graph(graph: GraphProto) -> None:
     graph.doc_string = ""
     del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        value.doc_string = ""
-    for tensor in graph.initializer:
-        tensor.doc_string = ""
+    del graph.metadata_props[:]
+    for item in (*graph.input, *graph.output, *graph.initializer):
+        item.doc_string = ""
+        del item.metadata_props[:]
     for node in graph.node:
-        node.doc_string = ""
-        for inner in subgraphs(node):
-            _strip_graph(inner)
+        _strip_node(node)
+
+
+def _strip_node(node: NodeProto) -> None:
+    """Exporters write paths and source lines of the user's code into every node."""
+    node.doc_string = ""
+    del node.metadata_props[:]
+    for attribute in node.attribute:
+        attribute.doc_string = ""
+    for inner in subgraphs(node):
+        _strip_graph(inner)
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -176,7 +176,7 @@ _TORCH_TYPES = (
     " device Tensor"
 ).replace(" ", "|")
 _HARMLESS = re.compile(
-    r"torch\._utils\._rebuild_\w+|torch\.(?:storage\.)?\w*Storage|torch\.nn\.parameter\.Parameter"
+    r"torch\._utils\._rebuild_\w+|torch\.jit\._pickle\.(?:build_\w+list|restore_type_tag)|torch\.(?:storage\.)?\w*Storage|torch\.nn\.parameter\.Parameter"
     r"|torch\._tensor\._rebuild_from_type_v2|torch\.serialization\._get_layout|torch\._C\.layout"
     r"|collections\.(?:OrderedDict|Counter|defaultdict)|_codecs\.encode"
     r"|(?:builtins|__builtin__)\.(?:set|frozenset|bytearray|complex)"

@@ -7,7 +7,7 @@ child process, once :meth:`Source.vouch` has passed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
@@ -210,6 +210,7 @@ class TensorExport:
         notes: What the exporter said.
         tool: What wrote the graph; empty for a file that was one already.
         branches: Where branches and loops were written that the graph has to keep.
+        bounds: ``{input: {axis: (least, most)}}`` that the model's code sets; ``None`` is no bound.
     """
 
     path: Path
@@ -219,6 +220,7 @@ class TensorExport:
     notes: tuple[str, ...]
     tool: str
     branches: tuple[str, ...] = ()
+    bounds: Mapping[str, Mapping[int, tuple[int, int | None]]] = field(default_factory=dict)
 
 
 class TensorSource(Source, Protocol):

@@ -36,7 +36,7 @@ class OnnxSource(TensorsInChild):
         except OSError as problem:
             raise from_oserror(problem, "copying the model file") from problem
         file = copy_model(recipe, self._home / "model.onnx")
-        if file.content.kind != "onnx" and recipe.source.kind != "onnx":
+        if file.content.kind != "onnx":
             raise kind_mismatch(file.given, file.content, "onnx")
         super().__init__(file.given, folder, file.path, "onnx", file.digest)
         self._file = file

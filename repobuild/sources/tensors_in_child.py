@@ -89,6 +89,10 @@ class TensorsInChild(ChildSource):
             notes=tuple(reply["notes"]),
             tool=str(reply["exporter"]),
             branches=tuple(reply.get("branches", ())),
+            bounds={
+                name: {int(axis): (low, high) for axis, (low, high) in axes.items()}
+                for name, axes in reply.get("bounds", {}).items()
+            },
         )
 
     def data_folder(self, exported: Path) -> Path:

@@ -55,13 +55,26 @@ class _TorchSource(TensorsInChild):
 
         Raises:
             SourceUntrusted: Nobody vouches for them, or the pin names another file.
+            InputInvalid: The archive lies about itself, or could not be looked into.
         """
         self._file.check_pin()
-        if self._file.pin is None and "pickle" not in trust.kinds:
-            lines = unsafe_lines(self._scan)
-            if lines:
-                what = f"is {self._file.content.what} with pickles inside: loading it runs what they name"
-                raise untrusted(self._file, what, lines)
+        if self._file.pin is not None or "pickle" in trust.kinds:
+            return
+        lines = unsafe_lines(self._scan)
+        if lines:
+            what = f"is {self._file.content.what} with pickles inside: loading it runs what they name"
+            raise untrusted(self._file, what, lines)
+        self._refuse_lies()
+
+    def _refuse_lies(self) -> None:
+        """Refuse an archive that two readers would read differently, or that could not be looked into."""
+        if self._scan.troubles:
+            raise InputInvalid(
+                "archive-unsafe",
+                f"{self._given} is an archive that is not opened: it is damaged, or made to do harm",
+                tuple(Evidence(trouble, file=self._given) for trouble in self._scan.troubles[:24]),
+                "save the model again; a pin (sha256) in the recipe vouches for this very file",
+            )
 
 
 class ModuleSource(_TorchSource):
@@ -152,15 +165,19 @@ class ScriptSource(_TorchSource):
 
     def vouch(self, trust: Trust) -> None:
         """See :meth:`repobuild.sources.interface.Source.vouch`: ``--trust torchscript`` or a pin."""
-        self._file.check_pin()  # PyTorch reads its pickles without Python, so they import nothing
-        if self._file.pin is None and "torchscript" not in trust.kinds:
+        self._file.check_pin()
+        if self._file.pin is not None:
+            return
+        if "torchscript" not in trust.kinds:
+            lines = ["its code may read and write files when the model is run", *unsafe_lines(self._scan)]
             raise SourceUntrusted(
                 "source-untrusted",
                 f"{self._given} is a TorchScript archive, which carries code, and nobody vouched for it",
-                (Evidence("its code may read and write files when the model is run", file=self._given),),
+                tuple(Evidence(line, file=self._given) for line in lines),
                 "if you made the file, pass --trust torchscript, or pin it in the recipe:"
                 f" sha256: {self.digest}",
             )
+        self._refuse_lies()  # PyTorch reads the pickles in it without Python, so that they import nothing
 
 
 class ProgramSource(_TorchSource):

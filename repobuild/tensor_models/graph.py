@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.compare import compare
-from repobuild.edge_check import EdgeOutcome, edge_notes, run_edges
+from repobuild.edge_check import edge_notes, run_edges
 from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
 from repobuild.export import Graph, refuse_unloadable
 from repobuild.graph.external import embed_small, load_graph, store
 from repobuild.graph.normal import finish, normalise, to_opset
 from repobuild.graph.outputs import select_outputs
-from repobuild.graph.walk import rename_inputs
 from repobuild.outputs import Wanted, wanted_outputs
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe, Tolerance
@@ -23,8 +22,11 @@ from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.selection import Selection
 from repobuild.sources.interface import TensorExport, TensorSource
 from repobuild.tensor_models.axes import Ask, Axes
+from repobuild.tensor_models.bounds import bound_notes, fixed_batch, narrowed, refuse_fixed
+from repobuild.tensor_models.branches import check_branches
 from repobuild.tensor_models.feed import TensorFeed
 from repobuild.tensor_models.fit import TensorSamples
+from repobuild.tensor_models.inputs import name_inputs
 from repobuild.tensor_models.load import LoadedTensors, RowByRow, wanted_batch
 from repobuild.tensor_models.reference import Asked, ask_all
 from repobuild.tensor_models.requests import resized
@@ -72,7 +74,7 @@ def export_tensors(
     try:
         return maker.make(model.axes, source.ask)
     except ConversionFailed as problem:
-        fixed = _fixed_batch(model, recipe, problem)
+        fixed = fixed_batch(model, recipe, problem)
         if fixed is None:
             raise
         why = f"no batch dimension: the exporter fixes the batch axis ({_first(problem)}); one row a request"
@@ -142,6 +144,10 @@ class _Maker:
         tolerance = _tolerance(recipe, self.model)
         asked = _ask(ask, axes, self.samples.given, wanted, tolerance, recipe)
         exported = self._export(feed, axes, asked)
+        within = narrowed(axes, exported)
+        if within.bounds[0] > axes.bounds[0] and asked.batched:
+            return self.make(within, ask, notes)
+        axes = within
         proto = load_graph(exported.path)
         embed_small(proto, exported.data)
         proto, opset_notes = self._opset(proto)
@@ -159,7 +165,12 @@ class _Maker:
         requests = tuple(feed.to_wire(p.request, batched=asked.batched) for p in asked.probes)
         runner = OnnxRuntimeRunner(path)
         outcome = run_edges(runner, requests, asked.edges, tolerance)
-        self._branches(exported, outcome)
+        told = []
+        if exported.branches:
+            beside = path.with_name("branches.onnx")
+            told = check_branches(
+                load_graph(path), beside, (wire, *requests), exported.branches, recipe.source.given
+            )
         return Graph(
             path=path,
             signature=signature,
@@ -172,7 +183,16 @@ class _Maker:
             tolerance=tolerance,
             max_batch_size=self._largest(axes) if asked.batched else 0,
             precision=(),
-            notes=(*notes, *asked.notes, *renamed, *opset_notes, *exported.notes, *edge_notes(outcome)),
+            notes=(
+                *notes,
+                *asked.notes,
+                *renamed,
+                *opset_notes,
+                *exported.notes,
+                *bound_notes(feed, exported),
+                *told,
+                *edge_notes(outcome),
+            ),
             further=_further(requests, asked, self._largest(axes)),
         )
 
@@ -221,7 +241,7 @@ class _Maker:
         import onnx
 
         try:
-            _name_inputs(proto, exported, feed, batched=asked.batched)
+            name_inputs(proto, exported, feed, batched=asked.batched)
         except ValueError as problem:
             raise ConversionFailed(
                 "export-incomplete",
@@ -229,6 +249,8 @@ class _Maker:
                 evidence([str(problem)]),
                 "rename the argument",
             ) from problem
+        if exported.tool:
+            refuse_fixed(proto, feed)
         declared = declared_dims(proto)
         lowest = 2 if asked.batched else 1
         probe = exported.data / "probe.onnx"
@@ -282,9 +304,6 @@ class _Maker:
                 f"write max_batch_size: {most}, or export the program with a larger bound",
             )
         return most
-
-    def _branches(self, exported: TensorExport, outcome: EdgeOutcome) -> None:
-        """Placeholder for the comparison of branches; see :mod:`repobuild.tensor_models.branches`."""
 
 
 def replace_samples(maker: _Maker, samples: TensorSamples) -> _Maker:
@@ -373,43 +392,6 @@ def _ranks(proto: ModelProto, exported: TensorExport, probe: Path, wire: Batch) 
     return {name: array.ndim for name, array in OnnxRuntimeRunner(probe).run(wire).items()}
 
 
-def _name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, batched: bool) -> None:
-    """Name and order the graph's inputs as the model's, and take away axes that only the wire has."""
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    back = {graph_name: name for name, graph_name in exported.inputs.items()}
-    unknown = [v.name for v in proto.graph.input if v.name not in back]
-    if unknown:
-        raise ValueError(f"the graph has an input '{unknown[0]}' that the model has not")
-    have = {v.name for v in proto.graph.input}
-    for name, graph_name in exported.inputs.items():
-        if graph_name not in have:
-            value = proto.graph.input.add()
-            value.name = graph_name
-            item = next(i for i in feed.inputs if i.name == name)
-            value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(item.dtype.numpy))
-    order = [exported.inputs[i.name] for i in feed.inputs]
-    values = {v.name: v for v in proto.graph.input}
-    ordered = [values[name] for name in order]
-    copies = [type(v).FromString(v.SerializeToString()) for v in ordered]
-    del proto.graph.input[:]
-    proto.graph.input.extend(copies)
-    rename_inputs(proto.graph, [i.name for i in feed.inputs])
-    lowest = 2 if batched else 1
-    for item in feed.inputs:
-        extra = lowest - len(item.axes)
-        if extra <= 0:
-            continue
-        inner = f"repobuild/{item.name}/squeezed"
-        for node in proto.graph.node:
-            node.input[:] = [inner if n == item.name else n for n in node.input]
-        axes = f"{inner}/axes"
-        values_ = np.arange(len(item.axes), lowest, dtype=np.int64)
-        proto.graph.initializer.append(numpy_helper.from_array(values_, axes))
-        proto.graph.node.insert(0, helper.make_node("Squeeze", [item.name, axes], [inner], name=inner))
-
-
 def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tuple[Batch, Batch], ...]:
     """Requests of other sizes, to be replayed through the server."""
     found = []
@@ -419,20 +401,6 @@ def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tup
         whole = not asked.batched
         found.append((request, answer) if whole else (take(request, 0, largest), take(answer, 0, largest)))
     return tuple(found)
-
-
-def _fixed_batch(model: LoadedTensors, recipe: Recipe, problem: ConversionFailed) -> Axes | None:
-    """The axes with the batch fixed to one row, where the recipe did not ask for it to be free."""
-    feed = model.feed
-    asked = {label for axes in recipe.export.get("dynamic_axes", {}).values() for label in axes.values()}
-    if problem.code != "export-dims" or feed.batch is None or feed.batch in asked:
-        return None
-    inputs = tuple(
-        replace(i, axes=tuple(replace(a, size=1, label=None) if a.label == feed.batch else a for a in i.axes))
-        for i in feed.inputs
-    )
-    sizes = {label: s for label, s in model.axes.sizes.items() if label != feed.batch}
-    return replace(model.axes, feed=TensorFeed(inputs, None), sizes=sizes)
 
 
 def _first(problem: RepobuildError) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.tensors import Array, Batch
-from repobuild.worker.torch_export import write_onnx
+from repobuild.worker.torch_export import LEAST_BY_CONVENTION, finite, write_onnx
 from repobuild.worker.torch_model import ask_module, describe_module
 from repobuild.worker.torch_signature import Argument, Given, match_arguments
 
@@ -82,9 +82,8 @@ class ProgramModel:
         """``[least, most]`` of each free axis, ``None`` where the program sets no bound."""
         found: dict[str, list[int | None]] = {}
         for symbol, allowed in self._program.range_constraints.items():
-            low, high = int(allowed.lower), allowed.upper
-            most = int(high) if high.is_finite and int(high) < 2**31 else None
-            found[str(symbol)] = [low, most]
+            low = finite(allowed.lower) or 0
+            found[str(symbol)] = [low if low > LEAST_BY_CONVENTION else 1, finite(allowed.upper)]
         for shape in self._shapes().values():
             for label in shape:
                 if isinstance(label, str):

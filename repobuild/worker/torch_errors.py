@@ -47,37 +47,32 @@ def export_failed(problem: BaseException, what: str) -> ConversionFailed:
     lines = [line for line in (place, *_first_lines(chain)) if line]
     if kinds & {"GuardOnDataDependentSymNode", "UserError"} and "data-dependent" in text.lower():
         message = "its control flow depends on the values of a tensor (a data-dependent branch)"
-        return _failed("export-branch", what, message, lines, BRANCH)
+        return ConversionFailed(
+            "export-branch", f"{what} cannot be exported: {message}", evidence(lines), BRANCH
+        )
     if "ConstraintViolation" in " ".join(kinds) or "Constraints violated" in text:
         found = [m.strip() for m in DIMS.findall(text)]
-        return _failed(
+        return ConversionFailed(
             "export-dims",
-            what,
-            "an axis that should be free is fixed by the code of the module",
-            [*found[:6], *([place] if place else [])] or lines,
+            f"{what} cannot be exported: an axis that should be free is fixed by the code of the module",
+            evidence([*found[:6], *([place] if place else [])] or lines),
             "look for sizes that are written as numbers in reshape or view, or take the axis out of"
             " export: dynamic_axes",
         )
     operator = _operator(text)
     if operator:
-        return _failed(
+        return ConversionFailed(
             "export-operator",
-            what,
-            f"there is no ONNX form of {operator}",
-            lines,
+            f"{what} cannot be exported: there is no ONNX form of {operator}",
+            evidence(lines),
             "use another operator, a newer PyTorch, or serve the model with the target pytorch",
         )
-    return _failed(
+    return ConversionFailed(
         "export-failed",
-        what,
-        "PyTorch's exporter refuses it",
-        lines,
+        f"{what} cannot be exported: PyTorch's exporter refuses it",
+        evidence(lines),
         "see whether torch.export.export takes the module with the same samples",
     )
-
-
-def _failed(code: str, what: str, message: str, lines: Sequence[str], hint: str) -> ConversionFailed:
-    return ConversionFailed(code, f"{what} cannot be exported: {message}", evidence(lines), hint)
 
 
 def _chain(problem: BaseException | None) -> Any:
