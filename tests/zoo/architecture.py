@@ -74,7 +74,9 @@ class Architecture:
 
     def samples(self, seed: int = 0) -> dict[str, np.ndarray]:
         """The samples that the recipe names."""
-        return self.draw(seed, {"batch": SAMPLE_BATCH, **{label: sizes[0] for label, sizes in self.sizes.items()}})
+        return self.draw(
+            seed, {"batch": SAMPLE_BATCH, **{label: sizes[0] for label, sizes in self.sizes.items()}}
+        )
 
     def settings(self) -> list[dict[str, int]]:
         """Sizes of all dynamic axes to compare at: each batch, and each axis at each of its further sizes.
@@ -83,5 +85,7 @@ class Architecture:
         """
         labels = list(self.sizes)
         batches = BATCHES if any("batch" in item.axes for item in self.inputs.values()) else (0,)
-        other = [dict(zip(labels, sizes, strict=True)) for sizes in product(*(self.sizes[x][1:] for x in labels))]
+        other = [
+            dict(zip(labels, sizes, strict=True)) for sizes in product(*(self.sizes[x][1:] for x in labels))
+        ]
         return [{"batch": batch, **sizes} for batch in batches for sizes in other]

@@ -55,14 +55,18 @@ def lengths(label: str, *axes: int | str) -> Input:
     return Input(axes, lambda rng, shape, sizes: rng.integers(1, sizes[label] + 1, shape))
 
 
-def mask(*axes: int | str, dtype: str = "int64", padding: bool = False) -> Input:
-    """Ones, then zeros, along the last axis, at least one of them a one; `padding` turns it round."""
+def mask(*axes: int | str, dtype: str = "int64", padding: bool = False, behind: bool = True) -> Input:
+    """Ones for what counts along the last axis, at least one, and zeros behind it or before it.
+
+    With `padding` it is the padding that has ones.
+    """
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], _: Mapping[str, int]) -> np.ndarray:
         import numpy as np
 
         filled = rng.integers(1, shape[-1] + 1, (*shape[:-1], 1))
         inside = np.arange(shape[-1]) < filled
+        inside = inside if behind else inside[..., ::-1]
         return (inside != padding).astype(dtype)
 
     return Input(axes, draw)

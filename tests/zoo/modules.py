@@ -30,9 +30,9 @@ def empty(architecture: Architecture) -> torch.nn.Module:
 def build(architecture: Architecture) -> torch.nn.Module:
     """The module in eval mode, with weights that depend on its name alone.
 
-    Libraries start many layers near zero, so that answers hardly depend on the input, and normalisations at the
-    identity, so that forgetting one is not noticed. Here every matrix keeps the variance of what it is given, and nothing
-    is at its neutral value.
+    Libraries start many layers near zero, so that answers hardly depend on the input, and normalisations at
+    the identity, so that forgetting one is not noticed. Here every matrix keeps the variance of what it is
+    given, and nothing is at its neutral value.
     """
     import torch
 
@@ -74,7 +74,9 @@ def save_weights(architecture: Architecture, path: Path) -> None:
         torch.save(weights, path)
 
 
-def answer(net: torch.nn.Module, architecture: Architecture, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def answer(
+    net: torch.nn.Module, architecture: Architecture, feed: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """What the module answers, by the names of the catalog.
 
     Raises:
@@ -83,7 +85,9 @@ def answer(net: torch.nn.Module, architecture: Architecture, feed: Mapping[str, 
     import torch
 
     with torch.no_grad():
-        found = net(**{name: torch.from_numpy(value) for name, value in feed.items()}, **architecture.constants)
+        found = net(
+            **{name: torch.from_numpy(value) for name, value in feed.items()}, **architecture.constants
+        )
     tensors = list(leaves(found))
     return {name: value.numpy() for name, value in zip(architecture.outputs, tensors, strict=True)}
 

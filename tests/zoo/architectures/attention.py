@@ -49,10 +49,14 @@ class Rotary(nn.Module):
 
 
 class Translator(nn.Module):
-    """nn.Transformer with a causal target: two free lengths in two inputs."""
+    """nn.Transformer with a causal target: two free lengths in two inputs.
 
-    def __init__(self, words=30, width=16):
+    Unless it is told that the mask is causal, nn.Transformer looks at the mask's values to find out.
+    """
+
+    def __init__(self, words=30, width=16, causal=True):
         super().__init__()
+        self.causal = causal
         self.word = nn.Embedding(words, width)
         self.body = nn.Transformer(width, 2, 1, 1, 32, batch_first=True)
         self.head = nn.Linear(width, words)
@@ -60,4 +64,5 @@ class Translator(nn.Module):
     def forward(self, source, target):
         steps = target.shape[1]
         future = torch.ones(steps, steps, dtype=torch.bool).triu(1)
-        return self.head(self.body(self.word(source), self.word(target), tgt_mask=future))
+        answer = self.body(self.word(source), self.word(target), tgt_mask=future, tgt_is_causal=self.causal)
+        return self.head(answer)

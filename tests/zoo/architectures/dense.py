@@ -80,7 +80,11 @@ class NBeats(nn.Module):
         self.past = past
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                nn.Linear(past, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, past + future)
+                nn.Linear(past, width),
+                nn.ReLU(),
+                nn.Linear(width, width),
+                nn.ReLU(),
+                nn.Linear(width, past + future),
             )
             for _ in range(blocks)
         )

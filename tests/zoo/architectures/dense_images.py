@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 def twice(inward, outward):
@@ -21,7 +20,11 @@ class UNet(nn.Module):
 
     def __init__(self, width=6, classes=3):
         super().__init__()
-        self.first, self.second, self.third = twice(1, width), twice(width, 2 * width), twice(2 * width, 4 * width)
+        self.first, self.second, self.third = (
+            twice(1, width),
+            twice(width, 2 * width),
+            twice(2 * width, 4 * width),
+        )
         self.up_second = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
         self.up_first = nn.ConvTranspose2d(2 * width, width, 2, 2)
         self.back_second, self.back_first = twice(4 * width, 2 * width), twice(2 * width, width)
@@ -29,12 +32,12 @@ class UNet(nn.Module):
 
     def join(self, low, skip):
         high, wide = skip.shape[-2] - low.shape[-2], skip.shape[-1] - low.shape[-1]
-        return torch.cat([skip, F.pad(low, (0, wide, 0, high))], dim=1)
+        return torch.cat([skip, nn.functional.pad(low, (0, wide, 0, high))], dim=1)
 
     def forward(self, image):
         first = self.first(image)
-        second = self.second(F.max_pool2d(first, 2))
-        third = self.third(F.max_pool2d(second, 2))
+        second = self.second(nn.functional.max_pool2d(first, 2))
+        third = self.third(nn.functional.max_pool2d(second, 2))
         second = self.back_second(self.join(self.up_second(third), second))
         first = self.back_first(self.join(self.up_first(second), first))
         return self.head(first)
@@ -54,7 +57,9 @@ class SuperResolution(nn.Module):
         )
 
     def forward(self, image):
-        smooth = F.interpolate(image, scale_factor=self.factor, mode="bilinear", align_corners=False)
+        smooth = nn.functional.interpolate(
+            image, scale_factor=self.factor, mode="bilinear", align_corners=False
+        )
         return (smooth + self.body(image)).clamp(0, 1)
 
 
@@ -93,5 +98,7 @@ class Segmenter(nn.Module):
     def forward(self, image):
         x = ((image.to(torch.float32) / 255 - self.mean) / self.deviation).permute(0, 3, 1, 2)
         x = torch.relu(self.wide(torch.relu(self.down(x))))
-        logits = F.interpolate(self.head(x), size=image.shape[1:3], mode="bilinear", align_corners=True)
+        logits = nn.functional.interpolate(
+            self.head(x), size=image.shape[1:3], mode="bilinear", align_corners=True
+        )
         return {"classes": logits.argmax(1), "confidence": torch.softmax(logits, 1).amax(1)}

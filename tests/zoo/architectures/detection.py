@@ -58,7 +58,8 @@ class DetectorTopK(Detector):
 
     def forward(self, image):
         boxes, scores = self.candidates(image)
-        scores, order = scores.topk(self.best, dim=1)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        scores, order = scores[:, : self.best], order[:, : self.best]
         boxes = boxes.gather(1, order.unsqueeze(-1).expand(-1, -1, 4))
         covered = overlap(boxes).triu(diagonal=1).amax(1)
         return {"boxes": boxes, "scores": torch.where(covered < self.limit, scores, 0.0)}

@@ -64,11 +64,21 @@ class Gpt2(nn.Module):
     def __init__(self, vocabulary=80, width=32):
         super().__init__()
         self.model = hf.GPT2LMHeadModel(
-            hf.GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=2, n_head=4, n_positions=64, use_cache=False)
+            hf.GPT2Config(
+                vocab_size=vocabulary,
+                n_embd=width,
+                n_layer=2,
+                n_head=4,
+                n_positions=64,
+                bos_token_id=1,
+                eos_token_id=2,
+            )
         )
 
     def forward(self, input_ids, attention_mask):
-        return {"logits": self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits}
+        return {
+            "logits": self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+        }
 
 
 class Llama(nn.Module):
@@ -132,8 +142,14 @@ class WhisperEncoder(nn.Module):
 class Clip(nn.Module):
     def __init__(self, vocabulary=80, width=24):
         super().__init__()
-        shared = {"hidden_size": width, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-        text = {"vocab_size": vocabulary, "max_position_embeddings": 32, "eos_token_id": 2, **shared}
+        shared = {
+            "hidden_size": width,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+        }
+        text = {"vocab_size": vocabulary, "max_position_embeddings": 32, **shared}
+        text |= {"bos_token_id": 1, "eos_token_id": 2}
         vision = {"image_size": 16, "patch_size": 4, **shared}
         self.model = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
 

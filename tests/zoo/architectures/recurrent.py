@@ -64,7 +64,9 @@ class LstmState(nn.Module):
         self.head = nn.Linear(width, 2)
 
     def forward(self, x, hidden, cell):
-        y, (hidden, cell) = self.rnn(x, (hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous()))
+        y, (hidden, cell) = self.rnn(
+            x, (hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous())
+        )
         return {"y": self.head(y), "hidden_out": hidden.transpose(0, 1), "cell_out": cell.transpose(0, 1)}
 
 

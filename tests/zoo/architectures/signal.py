@@ -16,7 +16,13 @@ class Spectrogram(nn.Module):
 
     def forward(self, wave):
         spectrum = torch.stft(
-            wave, self.size, self.hop, window=self.window, center=True, pad_mode="reflect", return_complex=True
+            wave,
+            self.size,
+            self.hop,
+            window=self.window,
+            center=True,
+            pad_mode="reflect",
+            return_complex=True,
         )
         power = torch.log1p(spectrum.real.square() + spectrum.imag.square())
         return self.head(self.body(power).mean(-1))

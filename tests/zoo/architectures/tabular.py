@@ -16,7 +16,9 @@ class WideAndDeep(nn.Module):
 
     def forward(self, user_id, item_id, country, dense):
         crossed = user_id * self.countries + country
-        deep = self.deep(torch.cat([self.user(user_id), self.item(item_id), self.country(country), dense], dim=-1))
+        deep = self.deep(
+            torch.cat([self.user(user_id), self.item(item_id), self.country(country), dense], dim=-1)
+        )
         return torch.sigmoid(deep + self.wide(crossed)).squeeze(-1)
 
 

@@ -16,7 +16,9 @@ class Residual(nn.Module):
         )
         self.short = nn.Identity()
         if stride != 1 or inward != outward:
-            self.short = nn.Sequential(nn.Conv2d(inward, outward, 1, stride, bias=False), nn.BatchNorm2d(outward))
+            self.short = nn.Sequential(
+                nn.Conv2d(inward, outward, 1, stride, bias=False), nn.BatchNorm2d(outward)
+            )
 
     def forward(self, x):
         return torch.relu(self.body(x) + self.short(x))

@@ -8,10 +8,14 @@ FREE = {"height": (12, 9, 21), "width": (16, 10, 23)}
 IMAGES = (
     Architecture("resnet", "vision.py", "ResNet", {"image": normal("batch", 3, 32, 32)}),
     Architecture("mobilenet", "vision.py", "MobileNet", {"image": normal("batch", 3, 32, 32)}),
-    Architecture("efficientnet", "vision.py", "EfficientNet", {"image": normal("batch", 3, 32, 32)}),
+    Architecture(
+        "efficientnet", "vision.py", "EfficientNet", {"image": normal("batch", 3, 32, 32)}, gain=2.0
+    ),
     Architecture("convnext", "vision.py", "ConvNext", {"image": normal("batch", 3, 32, 32)}),
     Architecture("mlp_mixer", "vision.py", "MlpMixer", {"image": normal("batch", 3, 16, 16)}),
-    Architecture("vision_transformer", "vision.py", "VisionTransformer", {"image": normal("batch", 3, 16, 16)}),
+    Architecture(
+        "vision_transformer", "vision.py", "VisionTransformer", {"image": normal("batch", 3, 16, 16)}
+    ),
     Architecture(
         "resnet_free_size",
         "vision.py",

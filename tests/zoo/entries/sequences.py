@@ -4,7 +4,11 @@ from tests.zoo.architecture import Architecture
 from tests.zoo.inputs import below, integers, lengths, mask, normal
 
 STATE = {"x": normal("batch", "steps", 4), "hidden": normal("batch", 2, 6), "cell": normal("batch", 2, 6)}
-LAYERS_FIRST = {"x": normal("batch", "steps", 4), "hidden": normal(2, "batch", 6), "cell": normal(2, "batch", 6)}
+LAYERS_FIRST = {
+    "x": normal("batch", "steps", 4),
+    "hidden": normal(2, "batch", 6),
+    "cell": normal(2, "batch", 6),
+}
 
 SEQUENCES = (
     Architecture(
@@ -78,7 +82,10 @@ SEQUENCES = (
         "masked_encoder",
         "attention.py",
         "MaskedEncoder",
-        {"ids": integers(0, 40, "batch", "tokens"), "padding": mask("batch", "tokens", dtype="bool", padding=True)},
+        {
+            "ids": integers(0, 40, "batch", "tokens"),
+            "padding": mask("batch", "tokens", dtype="bool", padding=True),
+        },
         sizes={"tokens": (9, 5, 14)},
         notes="nn.TransformerEncoder with a key padding mask",
     ),
@@ -97,6 +104,16 @@ SEQUENCES = (
         {"source": integers(0, 30, "batch", "source"), "target": integers(0, 30, "batch", "target")},
         sizes={"source": (7, 5, 11), "target": (6, 4, 9)},
         notes="nn.Transformer; two free lengths in two inputs",
+    ),
+    Architecture(
+        "translator_that_looks",
+        "attention.py",
+        "Translator",
+        {"source": integers(0, 30, "batch", "source"), "target": integers(0, 30, "batch", "target")},
+        kwargs={"causal": None},
+        sizes={"source": (7, 5, 11), "target": (6, 4, 9)},
+        refusal="export-branch",
+        notes="looks at the values of its own mask, which no graph can; tgt_is_causal=True spares it that",
     ),
     Architecture(
         "spectrogram",
@@ -135,7 +152,10 @@ SEQUENCES = (
         "graph_attention",
         "graphs.py",
         "GraphAttention",
-        {"nodes": normal("batch", "nodes", 5), "adjacency": integers(0, 2, "batch", "nodes", "nodes", dtype="float32")},
+        {
+            "nodes": normal("batch", "nodes", 5),
+            "adjacency": integers(0, 2, "batch", "nodes", "nodes", dtype="float32"),
+        },
         sizes={"nodes": (6, 4, 10)},
         notes="one axis twice in an input",
     ),

@@ -1,14 +1,15 @@
 """Models of the transformers library."""
 
 from tests.zoo.architecture import Architecture
-from tests.zoo.inputs import integers, mask, normal
+from tests.zoo.inputs import Input, integers, mask, normal
 
 TOKENS = {"tokens": (8, 5, 13)}
 
 
-def tokens(words: int):
-    """Token ids, and a mask of those that count."""
-    return {"input_ids": integers(3, words, "batch", "tokens"), "attention_mask": mask("batch", "tokens")}
+def tokens(words: int, *, behind: bool = True) -> dict[str, Input]:
+    """Token ids, and a mask of those that count, with the padding behind or before them."""
+    kept = mask("batch", "tokens", behind=behind)
+    return {"input_ids": integers(3, words, "batch", "tokens"), "attention_mask": kept}
 
 
 TRANSFORMERS = (
@@ -31,8 +32,25 @@ TRANSFORMERS = (
         notes="the library's own class: many optional arguments, a dataclass with one tensor",
     ),
     Architecture("roberta", "language.py", "Roberta", tokens(99), outputs=("logits",), sizes=TOKENS),
-    Architecture("gpt2", "language.py", "Gpt2", tokens(80), outputs=("logits",), sizes=TOKENS, weights="weights.pt"),
-    Architecture("llama", "language.py", "Llama", tokens(80), outputs=("logits",), sizes=TOKENS),
+    Architecture(
+        "gpt2",
+        "language.py",
+        "Gpt2",
+        tokens(80, behind=False),
+        outputs=("logits",),
+        sizes=TOKENS,
+        weights="weights.pt",
+        notes="padding before the words; tied weights",
+    ),
+    Architecture(
+        "llama",
+        "language.py",
+        "Llama",
+        tokens(80, behind=False),
+        outputs=("logits",),
+        sizes=TOKENS,
+        notes="rotary positions, grouped queries; padding before the words",
+    ),
     Architecture("t5_encoder", "language.py", "T5Encoder", tokens(70), sizes=TOKENS, weights="weights.pt"),
     Architecture(
         "whisper_encoder",
