@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.worker.arrays import writing
+from repobuild.worker.torch_attention import with_plain_attention
 from repobuild.worker.torch_errors import export_failed
 
 NO_BOUND = 1 << 31
@@ -46,7 +47,7 @@ def write_onnx(
     with quiet() as heard:
         try:
             with torch.no_grad(), faithful():
-                exported = program()
+                exported = with_plain_attention(program())
                 names = list(outputs())
                 made = torch.onnx.export(
                     exported,
