@@ -64,6 +64,16 @@ def run(
     return {"applied": dataclasses.asdict(applied), "steps": steps, "paces": paces}
 
 
+def load(model: str) -> dict[str, Any]:
+    """Load a graph as a server does.
+
+    Raises:
+        ConversionFailed: ONNX Runtime refuses it.
+    """
+    open_session(Path(model))
+    return {}
+
+
 def rounded(model: str, requests: str, to: str) -> dict[str, Any]:
     """Answer requests as a float16 graph does where float16 is real; the answers go to ``to``."""
     runner = RoundedRunner(Path(model))

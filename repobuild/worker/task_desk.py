@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TASKS: Mapping[str, str] = {
+    "load": "repobuild.transforms.run:load",
     "transform": "repobuild.transforms.run:run",
     "rounded": "repobuild.transforms.run:rounded",
     "bisect": "repobuild.transforms.run:bisect",
