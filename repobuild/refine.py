@@ -73,14 +73,17 @@ def refine(graph: Graph, recipe: Recipe, release: Release, folder: Path, *, opti
         recipe: Its targets, tolerance and budget.
         release: The Triton release that it must load on.
         folder: Existing folder to work in.
-        optimised: Whether to try optimisations where the recipe does not say.
+        optimised: Whether to try optimisations where the recipe does not say; graphs with external data are
+            then left alone, since trying holds several of them in memory.
 
     Raises:
         InputInvalid: The recipe quantises and states nothing that decides whether answers are good enough.
         ConversionFailed: The graph cannot be transformed.
     """
     precision = precision_of(recipe)
-    wants = bool(recipe.export.get("optimise", optimised))
+    stated = recipe.export.get("optimise")
+    large = graph.path.with_name(f"{graph.path.name}.data").exists()
+    wants = bool(optimised and not large) if stated is None else bool(stated)
     tolerance = _tolerance(recipe, graph, precision)
     if precision == FULL and not wants:
         return Refined(graph, graph, False, {}, ())
