@@ -126,11 +126,16 @@ def open_onnx(
             (),
             "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)",
         )
+    from repobuild.graph.normal import portable_locale
     from repobuild.worker.onnx_checks import carried, check_versions, parse, tensor_outputs, true_inputs
+    from repobuild.worker.onnx_versions import within_runtime
 
     proto = parse(Path(path), given)
     check_versions(proto, given)
     notes: list[str] = []
+    proto = within_runtime(proto, notes, given)
+    if portable_locale(proto):
+        notes.append("text is lowered in the locale C.UTF-8, since Triton's image has no other")
     notes.extend(true_inputs(proto, options.get("keep_inputs", ()), given))
     outputs = tensor_outputs(proto, notes, given)
     session = _session(proto, Path(path), given, libraries)

@@ -26,7 +26,7 @@ from repobuild.tensors import Batch, DType
 from repobuild.worker.onnx_model import OnnxModel, open_onnx
 from repobuild.worker.tensor_model import Declined
 
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, as_text
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ def build(case: Case, shop: Workshop, folder: Path) -> Built:
     folder.mkdir()
     file, samples = folder / "case.onnx", folder / "samples.npz"
     onnx.save(case.model, str(file))
-    constants = {t.name for t in case.model.graph.initializer}
-    given = {name: _plain(array) for name, array in case.inputs.items() if name not in constants}
-    np.savez(samples, **given)
+    np.savez(samples, **case.sent())
     recipe = Recipe(case.name, SourceRecipe(file, "case.onnx", "onnx"), samples, "samples.npz", folder=folder)
     source = InThisProcess(file)
     release = newest()
@@ -87,7 +85,7 @@ def build(case: Case, shop: Workshop, folder: Path) -> Built:
         *check_artifact(runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, {}),
         edge_check(run_edges(runner, graph.edge_requests, graph.edges, graph.tolerance)),
     ]
-    failed = [f"{c.name}: {c.verdict.why}" for c in checks if isinstance(c.verdict, Fail)]
+    failed = [f"{c.name}: {c.verdict.detail}" for c in checks if isinstance(c.verdict, Fail)]
     if failed:
         raise CheckFailed("; ".join(failed))
     emission = emit(shop, recipe, artifact, "onnxruntime", graph.max_batch_size, graph.warm)
@@ -166,5 +164,4 @@ def _plain(array: Any) -> Any:
     array = np.asarray(array)
     if array.dtype.kind != "O":
         return array
-    texts = [v.decode() if isinstance(v, bytes) else v for v in array.ravel()]
-    return np.array(texts, dtype=np.str_).reshape(array.shape)
+    return as_text(array)

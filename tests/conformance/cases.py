@@ -34,6 +34,17 @@ class Case:
     rtol: float
     atol: float
 
+    def sent(self) -> dict[str, Any]:
+        """The inputs that a client sends: those that are tensors, and no initialisers."""
+        import numpy as np
+
+        constants = {t.name for t in self.model.graph.initializer}
+        return {
+            name: array
+            for name, array in self.inputs.items()
+            if name not in constants and isinstance(array, np.ndarray)
+        }
+
     @property
     def operator(self) -> str:
         """The operator that a node case is about, the domain before it where it is not ONNX's main one."""
@@ -89,13 +100,34 @@ def _read(folder: Path, role: str, values: Any) -> list[Any]:
     return found
 
 
+def as_text(array: Any) -> Any:
+    """Text of any kind as NumPy's unicode; other arrays as they are."""
+    import numpy as np
+
+    array = np.asarray(array)
+    if array.dtype.kind not in "OS":
+        return array
+    texts = [v.decode() if isinstance(v, bytes) else v for v in array.ravel()]
+    return np.array(texts, dtype=np.str_).reshape(array.shape)
+
+
+def _tensor(value: Any) -> Any:
+    """A value of a case as an array, if it is a tensor; sequences and optional values stay as they are."""
+    import numpy as np
+    from onnx import TensorProto, numpy_helper
+
+    if isinstance(value, TensorProto):
+        value = numpy_helper.to_array(value)
+    return as_text(value) if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _case(case: Any, model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Case:
     return Case(
         case.name,
         case.kind,
         model,
-        dict(zip((v.name for v in model.graph.input), inputs, strict=False)),
-        dict(zip((v.name for v in model.graph.output), outputs, strict=False)),
+        dict(zip((v.name for v in model.graph.input), map(_tensor, inputs), strict=False)),
+        dict(zip((v.name for v in model.graph.output), map(_tensor, outputs), strict=False)),
         case.rtol,
         case.atol,
     )
