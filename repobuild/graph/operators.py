@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
+from repobuild.graph.walk import names_used
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -59,3 +60,26 @@ def with_constants(
             "write export: {opset: 13}",
         )
     return helper.make_node(operator, [source], [target], name=label, **attributes)
+
+
+def without_dropout(model: ModelProto) -> None:
+    """Let Dropout that passes its input on be what it is, an identity, in place.
+
+    ONNX Runtime's own elimination lets the ratio take the place of the data where another node computes the
+    ratio and the data come straight from an input (seen in ONNX Runtime 1.32).
+    """
+    opset = default_opset(model)
+    if opset < 7:
+        return  # is_test decided
+    read = {n for node in model.graph.node for n in names_used(node)} | {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        if node.op_type != "Dropout" or node.domain not in ("", "ai.onnx"):
+            continue
+        trains = opset >= 12 and len(node.input) > 2 and node.input[2]
+        mask = len(node.output) > 1 and node.output[1] in read
+        if trains or mask:
+            continue
+        node.op_type = "Identity"
+        del node.attribute[:]
+        del node.input[1:]
+        del node.output[1:]

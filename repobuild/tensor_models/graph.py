@@ -13,6 +13,7 @@ from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evi
 from repobuild.export import Graph, refuse_unloadable
 from repobuild.graph.external import embed_small, load_graph, store
 from repobuild.graph.normal import declare_inputs, finish, normalise, to_opset
+from repobuild.graph.operators import without_dropout
 from repobuild.graph.outputs import select_outputs
 from repobuild.outputs import Wanted, wanted_outputs
 from repobuild.recipe.load import recipe_evidence
@@ -258,7 +259,8 @@ class _Maker:
         _refuse_lacking(exported, wanted)
         ranks = _ranks(proto, declared, exported, probe, feed.to_wire(asked.base, batched=asked.batched))
         chains = {w.name: (Selection(exported.answers[w.selection.answer]), w.selection) for w in wanted}
-        normalise(proto, self.recipe.name, [select_outputs(chains, ranks, lowest=lowest)])
+        passes = [select_outputs(chains, ranks, lowest=lowest), without_dropout]
+        normalise(proto, self.recipe.name, passes)
         onnx.save(proto, str(probe))
         runner = OnnxRuntimeRunner(probe)
         seen = [runner.run(feed.to_wire(asked.base, batched=asked.batched))]

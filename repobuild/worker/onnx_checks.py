@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import Evidence, InputInvalid, evidence
-from repobuild.graph.external import ExternalDataUnsafe, check_external, without_data
+from repobuild.graph.external import ExternalDataUnsafe, all_tensors, check_external, without_data
 from repobuild.graph.walk import all_nodes
 from repobuild.tensors import DType
 from repobuild.worker.loading import first_line
@@ -158,11 +158,7 @@ def tensor_outputs(proto: ModelProto, notes: list[str], given: str) -> list[str]
         if (node.domain, node.op_type) == ("ai.onnx.ml", "ZipMap")
     )
     remove_zipmap(proto)
-    strange = {
-        v.name: KINDS[kind]
-        for v in proto.graph.output
-        if (kind := v.type.WhichOneof("value") or "tensor_type") in KINDS
-    }
+    strange = {v.name: what for v in proto.graph.output if (what := uncarried(v))}
     kept = [v.name for v in proto.graph.output if v.name not in strange]
     told = [f"output '{name}' is {what}, which Triton does not carry" for name, what in strange.items()]
     if not kept:
@@ -178,14 +174,36 @@ def tensor_outputs(proto: ModelProto, notes: list[str], given: str) -> list[str]
     return kept
 
 
+def uncarried(value: ValueInfoProto) -> str:
+    """What Triton does not carry about an output, empty for nothing; one of no type is seen when it comes."""
+    from onnx import TensorProto
+
+    kind = value.type.WhichOneof("value") or "tensor_type"
+    if kind in KINDS:
+        return KINDS[kind]
+    number = value.type.tensor_type.elem_type
+    if number == TensorProto.UNDEFINED:
+        return ""
+    try:
+        DType.of_onnx(number)
+    except ValueError:
+        return f"of type {_type_name(number)}"
+    return ""
+
+
+def _type_name(number: int) -> str:
+    from onnx import TensorProto
+
+    known = {v: k for k, v in TensorProto.DataType.items()}
+    return known.get(number, f"number {number}")
+
+
 def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | None]]:
     """Type and shape of an input; a label for a free axis.
 
     Raises:
         InputInvalid: Triton cannot carry it.
     """
-    from onnx import TensorProto
-
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise _uncarried(value, KINDS.get(kind or "", "of no type"), given)
@@ -193,7 +211,7 @@ def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | 
     try:
         dtype = DType.of_onnx(tensor.elem_type)
     except ValueError:
-        what = f"of type {TensorProto.DataType.Name(tensor.elem_type)}"
+        what = f"of type {_type_name(tensor.elem_type)}"
         raise _uncarried(value, what, given) from None
     if not tensor.HasField("shape"):
         return dtype, []
@@ -230,3 +248,19 @@ def unknown_operators(proto: ModelProto) -> list[str]:
         if n.domain not in known and (n.domain, n.op_type) not in local
     }
     return sorted(found)
+
+
+def float_types(proto: ModelProto) -> list[str]:
+    """Floating-point types in which the graph computes: of its weights, inputs, outputs and casts."""
+    from onnx import TensorProto
+
+    names = {
+        TensorProto.FLOAT: "float32",
+        TensorProto.DOUBLE: "float64",
+        TensorProto.FLOAT16: "float16",
+        TensorProto.BFLOAT16: "bfloat16",
+    }
+    found = {t.data_type for t in all_tensors(proto)}
+    found |= {v.type.tensor_type.elem_type for v in (*proto.graph.input, *proto.graph.output)}
+    found |= {a.i for n in all_nodes(proto) if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
+    return sorted(names[kind] for kind in found if kind in names)

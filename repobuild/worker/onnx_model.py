@@ -52,6 +52,8 @@ class OnnxModel:
         import onnx
         import onnxruntime
 
+        from repobuild.worker.onnx_checks import float_types
+
         made_by = f"{self._proto.producer_name} {self._proto.producer_version}".strip()
         opsets = {e.domain or "ai.onnx": e.version for e in self._proto.opset_import}
         return {
@@ -62,6 +64,7 @@ class OnnxModel:
                 "opset": opsets,
                 "ir_version": self._proto.ir_version,
                 "nodes": len(self._proto.graph.node),
+                "weights": float_types(self._proto),
             },
             "tools": {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
             "inputs": self._inputs,
@@ -128,7 +131,7 @@ def open_onnx(
         )
     from repobuild.graph.normal import portable_locale
     from repobuild.worker.onnx_checks import carried, check_versions, parse, tensor_outputs, true_inputs
-    from repobuild.worker.onnx_versions import within_runtime
+    from repobuild.worker.onnx_versions import lowered, within_runtime
 
     proto = parse(Path(path), given)
     check_versions(proto, given)
@@ -138,7 +141,13 @@ def open_onnx(
         notes.append("text is lowered in the locale C.UTF-8, since Triton's image has no other")
     notes.extend(true_inputs(proto, options.get("keep_inputs", ()), given))
     outputs = tensor_outputs(proto, notes, given)
-    session = _session(proto, Path(path), given, libraries)
+    try:
+        session = _session(proto, Path(path), given, libraries)
+    except InputInvalid:
+        older = lowered(proto, notes)
+        if older is None:
+            raise
+        proto, session = older, _session(older, Path(path), given, libraries)
     known = {i.name: i for i in session.get_inputs()}
     arrays = [c["name"] for c in (layout or {}).get("columns", ())]
     named = bool((layout or {}).get("named", True))

@@ -73,8 +73,15 @@ def build(case: Case, shop: Workshop, folder: Path) -> Built:
     folder.mkdir()
     file, samples = folder / "case.onnx", folder / "samples.npz"
     onnx.save(case.model, str(file))
-    np.savez(samples, **case.sent())
-    recipe = Recipe(case.name, SourceRecipe(file, "case.onnx", "onnx"), samples, "samples.npz", folder=folder)
+    sent = case.sent()
+    np.savez(samples, **sent)
+    recipe = Recipe(
+        case.name,
+        SourceRecipe(file, "case.onnx", "onnx"),
+        samples if sent else None,
+        "samples.npz",
+        folder=folder,
+    )
     source = InThisProcess(file)
     release = newest()
     model, fitted = load_tensors(recipe, source)
