@@ -37,15 +37,18 @@ REASONS = (
     Reason(TYPES, "input-kind", r"is (of type \w+|a sequence|an optional value.*), which Triton cannot carry"),
     Reason(TYPES, "output-kind", r"which Triton does not carry"),
     Reason(EMPTY, "samples-unfit", r"has size 0"),
-    Reason(EMPTY, "check", r"the answer is empty, so nothing was compared"),
+    Reason(EMPTY, "check", r"^equal: \w+: the answer is empty, so nothing was compared$"),
     Reason(TRAINING, "model-unloadable", r"ai\.onnx\.preview[.\w]*:\w+\(-1\) is not a registered function/op"),
     Reason(KERNEL, "model-unloadable", r"NOT_IMPLEMENTED : (Could not find an implementation|Failed to find ker)"),
     Reason(KERNEL, "model-unloadable", r"layout_ == 0 was false. Batchwise recurrent operations"),
     Reason(KERNEL, "model-unloadable", r"ONNX's converter does not raise it: PRelu"),
     Reason(KERNEL, "samples-refused", r"Non per-tensor quantization is not supported"),
+    Reason(KERNEL, "samples-refused", r"running Attention node.*attention_helper\.h"),
     Reason(OPSET, "opset-conversion", r"cannot be brought from opset 2[78] down to 26"),
     Reason(CHANCE, "check", r"asked twice, the model answers differently"),
 )
+
+TITLES = (TYPES, EMPTY, TRAINING, KERNEL, OPSET, CHANCE)
 
 
 def reason_of(problem: RepobuildError | CheckFailed) -> str | None:
