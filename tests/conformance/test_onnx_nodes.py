@@ -23,7 +23,7 @@ def test_every_case_is_answered_as_stored_or_excepted_for_a_reason(tmp_path):
 
 
 SOME = (
-    "test_Conv1d_groups", "test_castlike_FLOAT_to_STRING", "test_constant", "test_dropout_default_ratio",
+    "test_Conv1d_groups", "test_cast_FLOAT_to_DOUBLE", "test_constant", "test_dropout_default_ratio",
     "test_dynamicquantizelinear", "test_if", "test_loop11", "test_lstm_defaults", "test_nonzero_example",
     "test_scan9_scalar", "test_strnormalizer_export_monday_casesensintive_upper", "test_training_dropout",
     "test_sequence_insert_at_back", "test_identity_opt", "test_adam", "test_max_int16",
@@ -32,16 +32,17 @@ SOME = (
 
 def test_some_cases_of_each_kind(tmp_path):
     cases = [c for c in collect() if c.name in SOME]
+    assert len(cases) == len(SOME)
     results = run(cases, tmp_path)
     assert results.wrong == {}
-    assert len(results.served) == 11
+    assert set(results.served) == set(SOME[:-5])
     assert set(results.excepted) == set(SOME[-5:])
 
 
 def test_the_page_counts_what_it_lists():
     text = PAGE.read_text(encoding="utf-8")
     served, count = map(int, re.search(r"\*\*(\d+) of (\d+) are served", text).groups())
-    rows = {why: int(number) for number, why in re.findall(r"^\| (\d+) \| (.*[^\d ].*) \|$", text, re.M)}
+    rows = {why: int(number) for number, why in re.findall(r"^\| (\d+) \| ([^|\n]*[a-z][^|\n]*) \|$", text, re.M)}
     assert served + sum(rows.values()) == count
     assert set(TITLES) < set(rows)
     assert {r.title for r in REASONS} == set(TITLES)
