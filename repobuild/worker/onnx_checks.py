@@ -92,7 +92,7 @@ def check_versions(proto: ModelProto, given: str) -> None:
                 "export it with a lower opset, or upgrade onnx and onnxruntime",
             )
     try:
-        onnx.checker.check_model(without_data(proto))
+        onnx.checker.check_model(_with_shapes(without_data(proto)))
     except onnx.checker.ValidationError as problem:
         lines = [t.strip() for t in str(problem).splitlines() if t.strip()]
         raise InputInvalid(
@@ -101,6 +101,23 @@ def check_versions(proto: ModelProto, given: str) -> None:
             tuple(Evidence(line[:400], file=given) for line in lines[:3]),
             "export it again; the tool that edited it left it broken",
         ) from None
+
+
+def _with_shapes(proto: ModelProto) -> ModelProto:
+    """The same graph for ONNX's checker, which wants a shape that ONNX Runtime does not need."""
+    bare = [
+        v.name
+        for v in (*proto.graph.input, *proto.graph.output)
+        if v.type.HasField("tensor_type") and not v.type.tensor_type.HasField("shape")
+    ]
+    if not bare:
+        return proto
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.name in bare:
+            value.type.tensor_type.shape.SetInParent()
+    return copy
 
 
 def true_inputs(proto: ModelProto, kept: Sequence[str], given: str) -> Iterator[str]:

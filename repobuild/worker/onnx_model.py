@@ -141,6 +141,10 @@ def open_onnx(
         notes.append("text is lowered in the locale C.UTF-8, since Triton's image has no other")
     notes.extend(true_inputs(proto, options.get("keep_inputs", ()), given))
     outputs = tensor_outputs(proto, notes, given)
+    inputs = []
+    for value in proto.graph.input:
+        kind, shape = carried(value, given)
+        inputs.append({"name": value.name, "sample": value.name, "dtype": kind.value, "shape": shape})
     try:
         session = _session(proto, Path(path), given, libraries)
     except InputInvalid:
@@ -148,14 +152,8 @@ def open_onnx(
         if older is None:
             raise
         proto, session = older, _session(older, Path(path), given, libraries)
-    known = {i.name: i for i in session.get_inputs()}
     arrays = [c["name"] for c in (layout or {}).get("columns", ())]
     named = bool((layout or {}).get("named", True))
-    inputs = []
-    for value in proto.graph.input:
-        kind, shape = carried(value, given)
-        del known[value.name]
-        inputs.append({"name": value.name, "sample": value.name, "dtype": kind.value, "shape": shape})
     _match(inputs, arrays, named, notes, given)
     return OnnxModel(proto, inputs, outputs, session, notes)
 

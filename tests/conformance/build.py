@@ -14,8 +14,8 @@ from repobuild.compilers.onnxruntime import OnnxRuntimeCompiler
 from repobuild.edge_check import edge_check, run_edges
 from repobuild.emit.model import Emission, emit
 from repobuild.emit.workshop import Workshop
+from repobuild.prepare import target_release
 from repobuild.recipe.types import Recipe, SourceRecipe
-from repobuild.releases import newest
 from repobuild.report import Fail
 from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport, Trust
@@ -37,6 +37,7 @@ class Built:
         case: The case.
         emission: What was written.
         feed: How its inputs go on the wire.
+        notes: What was decided.
         renamed: ``{output of the case: output that is served}``; outputs that are no tensors are not in it.
     """
 
@@ -44,6 +45,7 @@ class Built:
     emission: Emission
     feed: TensorFeed
     renamed: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     @property
     def batched(self) -> bool:
@@ -55,13 +57,14 @@ class CheckFailed(Exception):
     """Raised when the builder's own comparison of model and artifact fails."""
 
 
-def build(case: Case, shop: Workshop, folder: Path) -> Built:
+def build(case: Case, shop: Workshop, folder: Path, **further: Any) -> Built:
     """Convert a case as ``repobuild convert`` would, up to the staged model.
 
     Args:
         case: The case.
         shop: Holds the repository of all cases.
         folder: New folder to work in.
+        further: Fields of the recipe.
 
     Raises:
         RepobuildError: The builder refuses it.
@@ -81,9 +84,10 @@ def build(case: Case, shop: Workshop, folder: Path) -> Built:
         samples if sent else None,
         "samples.npz",
         folder=folder,
+        **further,
     )
     source = InThisProcess(file)
-    release = newest()
+    release = target_release(recipe)
     model, fitted = load_tensors(recipe, source)
     graph = export_tensors(source, model, recipe, fitted, release, folder)
     artifact = OnnxRuntimeCompiler().compile(graph.path, graph.signature, shop.work / "model.onnx")
@@ -97,7 +101,8 @@ def build(case: Case, shop: Workshop, folder: Path) -> Built:
         raise CheckFailed("; ".join(failed))
     emission = emit(shop, recipe, artifact, "onnxruntime", graph.max_batch_size, graph.warm)
     renamed = {w.selection.answer: w.name for w in graph.wanted}
-    return Built(case, emission, model.feed, renamed)
+    notes = (*model.facts["notes"], *fitted.notes, *graph.notes)
+    return Built(case, emission, model.feed, renamed, notes)
 
 
 class InThisProcess:
