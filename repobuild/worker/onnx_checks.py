@@ -215,8 +215,8 @@ def _type_name(number: int) -> str:
     return known.get(number, f"number {number}")
 
 
-def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | None]]:
-    """Type and shape of an input; a label for a free axis.
+def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str] | None]:
+    """Type and shape of an input; a label for a free axis, and no shape where the file says none.
 
     Raises:
         InputInvalid: Triton cannot carry it.
@@ -231,8 +231,8 @@ def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | 
         what = f"of type {_type_name(tensor.elem_type)}"
         raise _uncarried(value, what, given) from None
     if not tensor.HasField("shape"):
-        return dtype, []
-    shape: list[int | str | None] = []
+        return dtype, None
+    shape: list[int | str] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value"):
             if dim.dim_value == 0:

@@ -155,6 +155,11 @@ def open_onnx(
     arrays = [c["name"] for c in (layout or {}).get("columns", ())]
     named = bool((layout or {}).get("named", True))
     _match(inputs, arrays, named, notes, given)
+    ranks = {c["name"]: len(c["shape"]) for c in (layout or {}).get("columns", ())}
+    for item in inputs:
+        if item["shape"] is None:
+            item["shape"] = [None] * ranks[item["sample"]]
+            notes.append(f"the file says no shape of input '{item['name']}'; trying tells which axes are free")
     return OnnxModel(proto, inputs, outputs, session, notes)
 
 
