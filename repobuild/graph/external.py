@@ -66,7 +66,7 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def locations(model: ModelProto) -> set[str]:
     """The files that hold external data, as the model names them."""
-    return {entry(t)[0] for t in external_tensors(model)}
+    return {e.value for t in external_tensors(model) for e in t.external_data if e.key == "location"}
 
 
 def entry(tensor: TensorProto) -> tuple[str, int, int]:
@@ -97,10 +97,12 @@ def check_external(model: ModelProto, folder: Path) -> None:
             wrong[f"tensor '{tensor.name}' lies in '{name}', and there is no such file"] = None
             continue
         size = file.stat().st_size
-        need = tensor_bytes(tensor) if length < 0 else length
-        if offset < 0 or offset + need > size:
+        need = tensor_bytes(tensor)
+        if length >= 0 and length != need:
+            wrong[f"tensor '{tensor.name}' has {length} bytes, and its shape takes {need}"] = None
+        elif offset < 0 or offset + need > size:
             wrong[
-                f"tensor '{tensor.name}' ends at byte {offset + need} of '{name}', which has {size} bytes"
+                f"tensor '{tensor.name}' begins at byte {offset} and ends at byte {offset + need} of '{name}', which has {size} bytes"
             ] = None
     if wrong:
         raise ExternalDataUnsafe(list(wrong)[:8])

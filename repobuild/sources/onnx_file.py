@@ -98,9 +98,10 @@ class OnnxSource(TensorsInChild):
             ) from None
         digests = {}
         for name in names:
-            source = self._recipe.source.path.parent / name
+            folder = self._recipe.source.path.parent
+            source = folder / name
             trouble = unsafe_path(name)
-            if not trouble and not source.resolve().is_relative_to(source.parent.resolve()):
+            if not trouble and not source.resolve().is_relative_to(folder.resolve()):
                 trouble = "which is a link that leads out of the model's folder"
             if not trouble and not source.is_file():
                 trouble = "and there is no such file beside the model"

@@ -146,7 +146,9 @@ def _answers(source: TensorSource, given: Batch) -> tuple[str, ...]:
 
 def _fixed_to_one(arguments: Sequence[TensorArgument], given: Mapping[str, Array]) -> bool:
     """Whether a file fixes axis 0 of every input to 1, as exporters do that saw one row."""
-    return bool(arguments) and all(a.shape and a.shape[0] == 1 and given[a.name].shape[0] == 1 for a in arguments)
+    return bool(arguments) and all(
+        a.shape and a.shape[0] == 1 and given[a.name].shape[0] == 1 for a in arguments
+    )
 
 
 def _freed(

@@ -159,7 +159,9 @@ def open_onnx(
     for item in inputs:
         if item["shape"] is None:
             item["shape"] = [None] * ranks[item["sample"]]
-            notes.append(f"the file says no shape of input '{item['name']}'; trying tells which axes are free")
+            notes.append(
+                f"the file says no shape of input '{item['name']}'; trying tells which axes are free"
+            )
     return OnnxModel(proto, inputs, outputs, session, notes)
 
 

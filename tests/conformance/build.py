@@ -25,7 +25,6 @@ from repobuild.tensor_models.load import load_tensors
 from repobuild.tensors import Batch, DType
 from repobuild.worker.onnx_model import OnnxModel, open_onnx
 from repobuild.worker.tensor_model import Declined
-
 from tests.conformance.cases import Case, as_text
 
 

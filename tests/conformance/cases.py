@@ -13,7 +13,20 @@ STORED = ("simple", "pytorch-converted", "pytorch-operator")
 
 
 CARRIED = frozenset(
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+    [
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "float32",
+        "float64",
+    ]
 )
 """NumPy types that Triton has, text aside."""
 
@@ -85,7 +98,10 @@ def _stored_cases() -> Iterator[Case]:
             model = onnx.load(folder / "model.onnx")
             data = folder / "test_data_set_0"
             yield _case(
-                case, model, _read(data, "input", model.graph.input), _read(data, "output", model.graph.output)
+                case,
+                model,
+                _read(data, "input", model.graph.input),
+                _read(data, "output", model.graph.output),
             )
 
 

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from repobuild.errors import RepobuildError
-
 from tests.conformance.build import CheckFailed
 
 
@@ -34,12 +33,18 @@ CHANCE = "answers by chance, so that no answer is right"
 
 REASONS = (
     Reason(EMPTY, "input-kind", r"has size 0"),
-    Reason(TYPES, "input-kind", r"is (of type \w+|a sequence|an optional value.*), which Triton cannot carry"),
+    Reason(
+        TYPES, "input-kind", r"is (of type \w+|a sequence|an optional value.*), which Triton cannot carry"
+    ),
     Reason(TYPES, "output-kind", r"which Triton does not carry"),
     Reason(EMPTY, "samples-unfit", r"has size 0"),
     Reason(EMPTY, "check", r"^equal: \w+: the answer is empty, so nothing was compared$"),
-    Reason(TRAINING, "model-unloadable", r"ai\.onnx\.preview[.\w]*:\w+\(-1\) is not a registered function/op"),
-    Reason(KERNEL, "model-unloadable", r"NOT_IMPLEMENTED : (Could not find an implementation|Failed to find ker)"),
+    Reason(
+        TRAINING, "model-unloadable", r"ai\.onnx\.preview[.\w]*:\w+\(-1\) is not a registered function/op"
+    ),
+    Reason(
+        KERNEL, "model-unloadable", r"NOT_IMPLEMENTED : (Could not find an implementation|Failed to find ker)"
+    ),
     Reason(KERNEL, "model-unloadable", r"layout_ == 0 was false. Batchwise recurrent operations"),
     Reason(KERNEL, "model-unloadable", r"ONNX's converter does not raise it: PRelu"),
     Reason(KERNEL, "samples-refused", r"Non per-tensor quantization is not supported"),

@@ -10,7 +10,6 @@ from pathlib import Path
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import RepobuildError
 from repobuild.verify.server import BundledServer
-
 from tests.conformance.build import Built, CheckFailed, build
 from tests.conformance.cases import Case
 from tests.conformance.reasons import reason_of

@@ -42,11 +42,14 @@ def test_some_cases_of_each_kind(tmp_path):
 def test_the_page_counts_what_it_lists():
     text = PAGE.read_text(encoding="utf-8")
     served, count = map(int, re.search(r"\*\*(\d+) of (\d+) are served", text).groups())
-    rows = {why: int(number) for number, why in re.findall(r"^\| (\d+) \| ([^|\n]*[a-z][^|\n]*) \|$", text, re.M)}
+    rows = {
+        why: int(number)
+        for number, why in re.findall(r"^\| (\d+) \| ([^|\n]*[a-z][^|\n]*) \|$", text, re.MULTILINE)
+    }
     assert served + sum(rows.values()) == count
     assert set(TITLES) < set(rows)
     assert {r.title for r in REASONS} == set(TITLES)
     for title in TITLES:
-        [listed] = re.findall(rf"^{re.escape(title[0].upper() + title[1:])}: (.*)$", text, re.M)
+        [listed] = re.findall(rf"^{re.escape(title[0].upper() + title[1:])}: (.*)$", text, re.MULTILINE)
         assert len(listed.split(", ")) == rows[title]
     assert all(f"`{name}`: {why}" in text for name, why in KNOWN.items())
