@@ -52,6 +52,9 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield sparse.values
+        yield sparse.indices
     for node in graph.node:
         for inner in subgraphs(node):
             yield from _graph_tensors(inner)
@@ -125,10 +128,14 @@ def tensor_bytes(tensor: TensorProto) -> int:
     from onnx import TensorProto, helper
 
     count: int = math.prod(tensor.dims)
-    packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
-    if tensor.data_type in packed:
-        return (count + 1) // 2
+    name = _name(tensor)
+    if name in _PACKED:
+        return -(-count // _PACKED[name])
     return count * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+_PACKED = {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}
+"""Values that share a byte (onnx.proto3, ``TensorProto.raw_data``)."""
 
 
 def without_data(model: ModelProto) -> ModelProto:
@@ -203,6 +210,12 @@ _STRING = 8
 """``TensorProto.STRING``, whose values are never external."""
 
 
+def _name(tensor: TensorProto) -> str:
+    from onnx import TensorProto
+
+    return TensorProto.DataType.Name(tensor.data_type)
+
+
 def _embed(tensor: TensorProto, data: Path) -> None:
     from onnx import TensorProto
 
@@ -224,6 +237,8 @@ def _place(tensor: TensorProto, data: Path, stream: BinaryIO, location: str) -> 
         if external:
             _embed(tensor, data)
         return
+    if not external and not tensor.HasField("raw_data") and _name(tensor) in _PACKED:
+        return  # the graph holds such values in words of 32 bits, and few runtimes read them elsewhere
     start = -(-stream.tell() // ALIGNMENT) * ALIGNMENT
     stream.write(b"\0" * (start - stream.tell()))
     if external:

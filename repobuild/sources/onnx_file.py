@@ -59,6 +59,30 @@ class OnnxSource(TensorsInChild):
                 (recipe_evidence(self._recipe, ("source", "custom_ops"), ", ".join(self._libraries)),),
                 "if you trust them, pass --trust module",
             )
+        self._refuse_operators()
+
+    def _refuse_operators(self) -> None:
+        """The graph is checked in the parent too, where no foreign library is loaded; so none can be used yet.
+
+        Raises:
+            InputInvalid: The recipe names libraries or modules.
+        """
+        for name in self._recipe.source.custom_ops:
+            library = name in self._libraries
+            raise InputInvalid(
+                "option-unfit",
+                f"'{name}' under custom_ops "
+                + (
+                    "cannot be carried into the repository yet"
+                    if library
+                    else "is a module, which ONNX files do not take"
+                ),
+                (recipe_evidence(self._recipe, ("source", "custom_ops"), name),),
+                "write the model with operators of ONNX or ONNX Runtime, or add the library to the repository by"
+                " hand (model_operations { op_library_filename })"
+                if library
+                else "leave custom_ops out",
+            )
 
     def opening(self, recipe: Recipe) -> dict[str, Any]:
         """See :meth:`repobuild.sources.tensors_in_child.TensorsInChild.opening`."""

@@ -48,8 +48,8 @@ def within_runtime(proto: ModelProto, notes: list[str], given: str) -> ModelProt
             "export the model again with a newer opset",
         )
     notes.append(
-        f"the file has opset {now}, which ONNX Runtime has no operators for; it was raised to {OLDEST_OPSET} by"
-        " ONNX's converter, and checked against that, not against the file itself"
+        f"the file has opset {now}, which ONNX Runtime has no operators for; it was raised to"
+        f" {OLDEST_OPSET} by ONNX's converter, and checked against that, not against the file itself"
     )
     return made
 
@@ -67,7 +67,7 @@ def _changed_meaning(proto: ModelProto) -> str:
             continue
         slope = weights.get(node.input[1])
         if slope is None or numpy_helper.to_array(slope).size != 1:
-            return "PRelu has a slope for each channel, which it leaves as it is, and it means another thing since"
+            return "PRelu has a slope for each channel, which means another thing since"
     return ""
 
 
@@ -94,7 +94,7 @@ def lowered(proto: ModelProto, notes: list[str]) -> ModelProto | None:
     except ConversionFailed:
         return None
     notes.append(
-        f"the file has opset {now}, which the installed ONNX Runtime lacks operators of; ONNX's converter brought"
-        f" it to {most}, and the model was checked against that, not against the file itself"
+        f"the file has opset {now}, which the installed ONNX Runtime lacks operators of; ONNX's converter"
+        f" brought it to {most}, and the model was checked against that, not against the file itself"
     )
     return made

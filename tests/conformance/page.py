@@ -10,6 +10,7 @@ from tests.conformance.cases import Case
 from tests.conformance.reasons import TITLES
 from tests.conformance.run import Results
 
+RUNTIME = "ONNX Runtime itself, asked for the case's own file, answers otherwise than stored"
 PAGE = Path(__file__).parents[2] / "docs" / "onnx-operators.md"
 
 
@@ -31,20 +32,16 @@ def render(cases: Sequence[Case], results: Results) -> str:
         "",
         "<!-- Written by `python -m tests.conformance`; a test runs the cases again and compares. -->",
         "",
-        (
-            f"onnx {onnx.__version__} ships {len(cases)} test cases for backends: one or more for every operator, and"
-            " whole models as far back as opset 6. Each goes through repobuild as `convert` takes a file: normal form,"
-            " opset of the newest Triton release, config.pbtxt, warm-up. The bundled server, with ONNX Runtime"
-            f" {onnxruntime.__version__} on the CPU, serves them all at once, is asked with tritonclient for each stored"
-            " input, and has to give the stored answer, within the bounds of ONNX's own runner (rtol 1e-3, atol 1e-7;"
-            " two units in the last place for FP16; 1e-6 of the largest value for DFT and STFT)."
-        ),
+        f"onnx {onnx.__version__} ships {len(cases)} test cases for backends: one or more for every operator,"
+        " and whole models as far back as opset 6. Each goes through repobuild as `convert` takes a file:"
+        " normal form, opset of the newest Triton release, config.pbtxt, warm-up. The bundled server, with ONNX"
+        f" Runtime {onnxruntime.__version__} on the CPU, serves them all at once, is asked with tritonclient for"
+        " each stored input, and has to give the stored answer, within the bounds of ONNX's own runner (rtol"
+        " 1e-3, atol 1e-7; two units in the last place for FP16; 1e-6 of the largest value for DFT and STFT).",
         "",
-        (
-            f"**{len(served)} of {len(cases)} are served and answered as stored**, {batched} of them with a batch"
-            f" dimension that was proven; {len(results.partial)} have further outputs that Triton does not carry, which"
-            " are left out. No other answer is wrong."
-        ),
+        f"**{len(served)} of {len(cases)} are served and answered as stored**, {batched} of them with a batch"
+        f" dimension that was proven; {len(results.partial)} have further outputs that Triton does not carry,"
+        " which are left out. No other answer is wrong.",
         "",
         "| cases | not served, because |",
         "| ---: | --- |",
@@ -52,7 +49,7 @@ def render(cases: Sequence[Case], results: Results) -> str:
     reasons = Counter(results.excepted.values())
     lines += [f"| {reasons[title]} | {title} |" for title in TITLES if reasons[title]]
     lines += [
-        f"| {len(runtime)} | ONNX Runtime itself, asked for the case's own file, answers otherwise than stored |",
+        f"| {len(runtime)} | {RUNTIME} |",
         "",
         "## Answers of ONNX Runtime that ONNX's cases do not have",
         "",
@@ -60,7 +57,7 @@ def render(cases: Sequence[Case], results: Results) -> str:
         "",
         "## By operator",
         "",
-        "Cases served, of all that there are. Cases whose operator is only the first of a graph count for it.",
+        "Cases served, of all that there are; a graph of several operators counts for its first.",
         "",
         "| operator | served | of |",
         "| --- | ---: | ---: |",

@@ -1,7 +1,7 @@
 """Cases that ONNX Runtime itself answers otherwise than ONNX prescribes, each with what is known of it.
 
-A case is counted here only if ONNX Runtime, asked for the case's own file without optimisation, gives the very
-answers that the server gave.
+A case is counted here only if ONNX Runtime, asked for the case's own file without optimisation, gives the
+very answers that the server gave.
 """
 
 from __future__ import annotations

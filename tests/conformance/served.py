@@ -1,4 +1,4 @@
-"""Asks the bundled server for every case, with tritonclient, and holds its answers against the stored ones."""
+"""Asks the bundled server for every case, with tritonclient, and compares with the stored answers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ TRANSFORMS = ("DFT", "STFT")
 def difference(built: Built, got: dict[str, Any], stored: dict[str, Any] | None = None) -> str:
     """How the answers differ from the stored ones, empty for not at all.
 
-    The bounds are those of ONNX's own runner, wider for float16 and for Fourier transforms. An output that has
-    fewer axes than Triton carries comes with axes of size 1 behind its own.
+    The bounds are those of ONNX's own runner, wider for float16 and for Fourier transforms. An output that
+    has fewer axes than Triton carries comes with axes of size 1 behind its own.
 
     Args:
         built: The case.

@@ -14,7 +14,7 @@ from tests.conformance.cases import Case
 
 @pytest.fixture
 def built(tmp_path) -> Iterator[Any]:
-    """``built(text or model, x=array, ...)``: the staged model of a graph, checked against the file itself."""
+    """``built(text or model, x=array, ...)``: the staged model, checked against the file itself."""
     import onnx
 
     with Workshop(tmp_path / "models") as shop:
