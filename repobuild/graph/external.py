@@ -105,7 +105,8 @@ def check_external(model: ModelProto, folder: Path) -> None:
             wrong[f"tensor '{tensor.name}' has {length} bytes, and its shape takes {need}"] = None
         elif offset < 0 or offset + need > size:
             wrong[
-                f"tensor '{tensor.name}' begins at byte {offset} and ends at byte {offset + need} of '{name}', which has {size} bytes"
+                f"tensor '{tensor.name}' begins at byte {offset} and ends at byte {offset + need}"
+                f" of '{name}', which has {size} bytes"
             ] = None
     if wrong:
         raise ExternalDataUnsafe(list(wrong)[:8])
@@ -125,7 +126,7 @@ def unsafe_path(name: str) -> str:
 
 def tensor_bytes(tensor: TensorProto) -> int:
     """The bytes that a tensor's values take."""
-    from onnx import TensorProto, helper
+    from onnx import helper
 
     count: int = math.prod(tensor.dims)
     name = _name(tensor)
@@ -213,7 +214,7 @@ _STRING = 8
 def _name(tensor: TensorProto) -> str:
     from onnx import TensorProto
 
-    return TensorProto.DataType.Name(tensor.data_type)
+    return str(TensorProto.DataType.Name(tensor.data_type))
 
 
 def _embed(tensor: TensorProto, data: Path) -> None:

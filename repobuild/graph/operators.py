@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import ConversionFailed, evidence
 from repobuild.graph.walk import names_used
@@ -50,7 +50,7 @@ def with_constants(
             inputs.append(f"{label}/{key}")
             graph.initializer.append(numpy_helper.from_array(np.array(values, dtype=np.int64), inputs[-1]))
         return helper.make_node(operator, inputs, [target], name=label)
-    attributes = dict(constants)
+    attributes: dict[str, Any] = dict(constants)
     steps = attributes.pop("steps", ())
     if isinstance(steps, Sequence) and any(step != 1 for step in steps):
         raise ConversionFailed(
@@ -59,7 +59,9 @@ def with_constants(
             evidence([f"Slice has steps since opset {INPUTS_SINCE['Slice']}"]),
             "write export: {opset: 13}",
         )
-    return helper.make_node(operator, [source], [target], name=label, **attributes)
+    node = helper.make_node(operator, [source], [target], name=label)
+    node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+    return node
 
 
 def without_dropout(model: ModelProto) -> None:

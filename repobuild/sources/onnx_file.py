@@ -62,7 +62,7 @@ class OnnxSource(TensorsInChild):
         self._refuse_operators()
 
     def _refuse_operators(self) -> None:
-        """The graph is checked in the parent too, where no foreign library is loaded; so none can be used yet.
+        """The parent checks the graph too, and loads no foreign library; so none can be used.
 
         Raises:
             InputInvalid: The recipe names libraries or modules.
@@ -78,8 +78,8 @@ class OnnxSource(TensorsInChild):
                     else "is a module, which ONNX files do not take"
                 ),
                 (recipe_evidence(self._recipe, ("source", "custom_ops"), name),),
-                "write the model with operators of ONNX or ONNX Runtime, or add the library to the repository by"
-                " hand (model_operations { op_library_filename })"
+                "write the model with operators of ONNX or ONNX Runtime, or add the library to the repository"
+                " by hand (model_operations { op_library_filename })"
                 if library
                 else "leave custom_ops out",
             )

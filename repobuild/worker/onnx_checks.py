@@ -212,7 +212,7 @@ def _type_name(number: int) -> str:
     from onnx import TensorProto
 
     known = {v: k for k, v in TensorProto.DataType.items()}
-    return known.get(number, f"number {number}")
+    return str(known.get(number, f"number {number}"))
 
 
 def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str] | None]:
@@ -271,7 +271,7 @@ def float_types(proto: ModelProto) -> list[str]:
     """Floating-point types in which the graph computes: of its weights, inputs, outputs and casts."""
     from onnx import TensorProto
 
-    names = {
+    names: dict[int, str] = {
         TensorProto.FLOAT: "float32",
         TensorProto.DOUBLE: "float64",
         TensorProto.FLOAT16: "float16",
