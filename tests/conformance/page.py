@@ -34,17 +34,21 @@ def render(cases: Sequence[Case], results: Results) -> str:
         "",
         (
             f"onnx {onnx.__version__} ships {len(cases)} test cases for backends: one or more for every"
-            " operator, and whole models as far back as opset 6. Each goes through repobuild as `convert` takes a file:"
-            " normal form, opset of the newest Triton release, config.pbtxt, warm-up. The bundled server, with"
+            " operator, and whole models as far back as opset 6. Each goes through repobuild"
+            " as `convert` takes a file:"
+            " normal form, opset of the newest Triton release, config.pbtxt, warm-up. The"
+            " bundled server, with"
             f" ONNX Runtime {onnxruntime.__version__} on the CPU, serves them all at once, is asked with"
-            " tritonclient for each stored input, and has to give the stored answer, within the bounds of ONNX's own runner"
+            " tritonclient for each stored input, and has to give the stored answer, within"
+            " the bounds of ONNX's own runner"
             " (rtol 1e-3, atol 1e-7; two units in the last place for FP16; 1e-6 of the largest value for DFT,"
             " STFT)."
         ),
         "",
         (
             f"**{len(served)} of {len(cases)} are served and answered as stored**, {batched} of them with a"
-            f" batch dimension that was proven; {len(results.partial)} have further outputs that Triton does not"
+            f" batch dimension that was proven; {len(results.partial)} have further outputs"
+            " that Triton does not"
             " carry, which are left out. No other answer is wrong."
         ),
         "",
