@@ -76,6 +76,8 @@ def make_warmup(signature: Signature, warm: Batch, max_batch_size: int) -> Warmu
         file = f"{_readable(spec, position)}-{_short_digest(data)}"
         files[file] = data
         inputs.append(WarmupInput(spec.name, spec.dtype.config, tuple(row.shape), file))
+    if not inputs:
+        return Warmup((), {})
     sizes = sorted({1, min(max_batch_size, LARGEST_BATCH)}) if signature.batched else [1]
     samples = tuple(WarmupSample(sample_name(size), size, tuple(inputs)) for size in sizes)
     return Warmup(samples, files)

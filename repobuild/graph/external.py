@@ -52,6 +52,9 @@ def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield sparse.values
+        yield sparse.indices
     for node in graph.node:
         for inner in subgraphs(node):
             yield from _graph_tensors(inner)
@@ -66,7 +69,7 @@ def external_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def locations(model: ModelProto) -> set[str]:
     """The files that hold external data, as the model names them."""
-    return {entry(t)[0] for t in external_tensors(model)}
+    return {e.value for t in external_tensors(model) for e in t.external_data if e.key == "location"}
 
 
 def entry(tensor: TensorProto) -> tuple[str, int, int]:
@@ -97,10 +100,13 @@ def check_external(model: ModelProto, folder: Path) -> None:
             wrong[f"tensor '{tensor.name}' lies in '{name}', and there is no such file"] = None
             continue
         size = file.stat().st_size
-        need = tensor_bytes(tensor) if length < 0 else length
-        if offset < 0 or offset + need > size:
+        need = tensor_bytes(tensor)
+        if length >= 0 and length != need:
+            wrong[f"tensor '{tensor.name}' has {length} bytes, and its shape takes {need}"] = None
+        elif offset < 0 or offset + need > size:
             wrong[
-                f"tensor '{tensor.name}' ends at byte {offset + need} of '{name}', which has {size} bytes"
+                f"tensor '{tensor.name}' begins at byte {offset} and ends at byte {offset + need}"
+                f" of '{name}', which has {size} bytes"
             ] = None
     if wrong:
         raise ExternalDataUnsafe(list(wrong)[:8])
@@ -120,13 +126,17 @@ def unsafe_path(name: str) -> str:
 
 def tensor_bytes(tensor: TensorProto) -> int:
     """The bytes that a tensor's values take."""
-    from onnx import TensorProto, helper
+    from onnx import helper
 
     count: int = math.prod(tensor.dims)
-    packed = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1}
-    if tensor.data_type in packed:
-        return (count + 1) // 2
+    name = _name(tensor)
+    if name in _PACKED:
+        return -(-count // _PACKED[name])
     return count * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+_PACKED = {"INT4": 2, "UINT4": 2, "FLOAT4E2M1": 2, "INT2": 4, "UINT2": 4}
+"""Values that share a byte (onnx.proto3, ``TensorProto.raw_data``)."""
 
 
 def without_data(model: ModelProto) -> ModelProto:
@@ -201,6 +211,12 @@ _STRING = 8
 """``TensorProto.STRING``, whose values are never external."""
 
 
+def _name(tensor: TensorProto) -> str:
+    from onnx import TensorProto
+
+    return str(TensorProto.DataType.Name(tensor.data_type))
+
+
 def _embed(tensor: TensorProto, data: Path) -> None:
     from onnx import TensorProto
 
@@ -222,6 +238,8 @@ def _place(tensor: TensorProto, data: Path, stream: BinaryIO, location: str) -> 
         if external:
             _embed(tensor, data)
         return
+    if not external and not tensor.HasField("raw_data") and _name(tensor) in _PACKED:
+        return  # the graph holds such values in words of 32 bits, and few runtimes read them elsewhere
     start = -(-stream.tell() // ALIGNMENT) * ALIGNMENT
     stream.write(b"\0" * (start - stream.tell()))
     if external:

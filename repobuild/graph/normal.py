@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING
 from repobuild.errors import ConversionFailed, evidence
 from repobuild.graph.external import without_data
 from repobuild.graph.outputs import PRODUCER, GraphPass
-from repobuild.graph.walk import names_used, subgraphs
+from repobuild.graph.walk import all_nodes, names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 IR_OF_OPSET = {
     7: 4, 8: 4, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10,
     22: 10, 23: 11, 24: 12, 25: 13, 26: 13, 27: 13, 28: 14,
 }  # fmt: skip
 """IR version that came with each opset (onnx/onnx, docs/Versioning.md): the oldest runtimes that know the
-opset also load this IR. Below 4 every initialiser would have to be an input too."""
+opset also load this IR."""
+
+OLDEST_IR = 4
+"""Below it every initialiser would have to be an input too."""
 
 
 def tensors_only(model: ModelProto, opset: int) -> ModelProto:
@@ -95,15 +98,20 @@ def remove_zipmap(model: ModelProto) -> None:
                 value.ClearField("type")  # it may be any float type; the finished graph declares it
 
 
-def portable_locale(model: ModelProto) -> None:
+def portable_locale(model: ModelProto) -> bool:
     """Let text be lowered in the locale that every image has.
 
     Exporters name ``en_US``, which minimal images lack, Triton's among them: ONNX Runtime then refuses the
     model (onnxruntime/core/providers/cpu/text/string_normalizer.cc). Case folding is the same in ``C.UTF-8``.
+
+    Returns:
+        Whether anything changed.
     """
     from onnx import helper
 
-    for node in model.graph.node:
+    changed = False
+
+    for node in all_nodes(model):
         if node.op_type != "StringNormalizer":
             continue
         named = next((a for a in node.attribute if a.name == "locale"), None)
@@ -112,6 +120,8 @@ def portable_locale(model: ModelProto) -> None:
                 continue
             node.attribute.remove(named)
         node.attribute.append(helper.make_attribute("locale", "C.UTF-8"))
+        changed = True
+    return changed
 
 
 def raise_opset(model: ModelProto, opset: int) -> ModelProto:
@@ -237,7 +247,7 @@ def merge_opset_imports(model: ModelProto) -> None:
     for domain, version in sorted(versions.items()):
         entry = model.opset_import.add()
         entry.domain, entry.version = domain, version
-    model.ir_version = IR_OF_OPSET.get(versions.get("", 0), model.ir_version)
+    model.ir_version = IR_OF_OPSET.get(versions.get("", 0), max(model.ir_version, OLDEST_IR))
 
 
 def strip_metadata(model: ModelProto) -> None:
@@ -261,20 +271,30 @@ def declare_shapes(model: ModelProto, signature: Signature) -> None:
 
     Triton's ONNX Runtime backend requires output dims in config.pbtxt to equal those declared here.
     """
+    declare_inputs(model, signature.inputs, batched=signature.batched)
+    outputs = [_declared(s, batched=signature.batched) for s in signature.outputs]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+
+
+def declare_inputs(model: ModelProto, inputs: Sequence[TensorSpec], *, batched: bool) -> None:
+    """Declare types and shapes of the inputs only, and let the outputs declare no shape."""
+    found = [_declared(s, batched=batched) for s in inputs]
+    del model.graph.input[:]
+    model.graph.input.extend(found)
+    for value in model.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _declared(spec: TensorSpec, *, batched: bool) -> ValueInfoProto:
     from onnx import TensorProto, helper
 
-    def value(spec: TensorSpec) -> object:
-        axes = [
-            d if d is not None else "batch" if axis == 0 and signature.batched else f"{spec.name}_{axis}"
-            for axis, d in enumerate(spec.shape)
-        ]
-        return helper.make_tensor_value_info(spec.name, getattr(TensorProto, spec.dtype.onnx), axes)
-
-    inputs, outputs = [value(s) for s in signature.inputs], [value(s) for s in signature.outputs]
-    del model.graph.input[:]
-    del model.graph.output[:]
-    model.graph.input.extend(inputs)
-    model.graph.output.extend(outputs)
+    axes = [
+        d if d is not None else "batch" if axis == 0 and batched else f"{spec.name}_{axis}"
+        for axis, d in enumerate(spec.shape)
+    ]
+    return helper.make_tensor_value_info(spec.name, getattr(TensorProto, spec.dtype.onnx), axes)
 
 
 def _strip_graph(graph: GraphProto) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from repobuild.errors import ConversionFailed, evidence
-from repobuild.graph.walk import rename
+from repobuild.graph.operators import default_opset, with_constants
+from repobuild.graph.walk import names_within, rename
 from repobuild.selection import Selection
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def select_outputs(
         del graph.output[:]
         for name, chain in chains.items():
             start = chain[0].answer
-            _append_chain(graph, moved.get(start, start), chain, ranks[start], name, lowest)
+            _append_chain(model, moved.get(start, start), chain, ranks[start], name, lowest)
             graph.output.add().name = name
 
     return step
@@ -57,11 +58,10 @@ _Step: TypeAlias = "tuple[str, dict[str, Sequence[int] | int], dict[str, int]]"
 
 
 def _append_chain(
-    graph: GraphProto, start: str, chain: Sequence[Selection], rank: int, name: str, lowest: int
+    model: ModelProto, start: str, chain: Sequence[Selection], rank: int, name: str, lowest: int
 ) -> None:
     """Append nodes that compute ``name`` from the tensor ``start`` of the given rank."""
-    import numpy as np
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     steps: list[_Step] = []
     for selection in chain:
@@ -69,17 +69,14 @@ def _append_chain(
         steps.extend(found)
     if rank < lowest:
         steps.append(("Unsqueeze", {"axes": list(range(rank, lowest))}, {}))
-    current = start
+    current, opset = start, default_opset(model)
     for index, (operator, constants, attributes) in enumerate(steps or [("Identity", {}, {})]):
         label = f"{PRODUCER}/{name}/{index}_{operator}"
-        inputs = [current]
-        for key, values in constants.items():
-            inputs.append(f"{label}/{key}")
-            graph.initializer.append(numpy_helper.from_array(np.array(values, dtype=np.int64), inputs[-1]))
-        current = name if index == max(len(steps), 1) - 1 else label
-        node = helper.make_node(operator, inputs, [current], name=label)
+        target = name if index == max(len(steps), 1) - 1 else label
+        node = with_constants(model.graph, operator, current, target, constants, label, opset)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        graph.node.append(node)
+        model.graph.node.append(node)
+        current = target
 
 
 def _selection_steps(selection: Selection, rank: int) -> tuple[list[_Step], int]:
@@ -111,7 +108,7 @@ def _make_room(graph: GraphProto, names: set[str]) -> dict[str, str]:
     """
     inputs = {i.name for i in graph.input}
     produced = {o for node in graph.node for o in node.output} | {t.name for t in graph.initializer}
-    taken = inputs | produced | names
+    taken = inputs | produced | names | names_within(graph)
     moved: dict[str, str] = {}
     for name in sorted((names & produced) - inputs):
         fresh = f"model/{name}"

@@ -10,16 +10,51 @@ if TYPE_CHECKING:
 
 
 def rename(graph: GraphProto, moved: Mapping[str, str]) -> None:
-    """Rename tensors everywhere, except graph inputs: ``{name: new name}``."""
+    """Rename tensors everywhere, except graph inputs: ``{name: new name}``.
+
+    A graph inside that defines one of the names itself means its own, and keeps it.
+    """
     for tensor in graph.initializer:
         tensor.name = moved.get(tensor.name, tensor.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = moved.get(sparse.values.name, sparse.values.name)
+    for note in graph.quantization_annotation:
+        note.tensor_name = moved.get(note.tensor_name, note.tensor_name)
+    for node in graph.node:
+        node.output[:] = [moved.get(n, n) for n in node.output]
+    read_from(graph, moved)
+
+
+def read_from(graph: GraphProto, moved: Mapping[str, str]) -> None:
+    """Let all nodes that read one tensor read another, in the graphs inside too: ``{name: new name}``."""
     for node in graph.node:
         node.input[:] = [moved.get(n, n) for n in node.input]
-        node.output[:] = [moved.get(n, n) for n in node.output]
         for inner in subgraphs(node):
-            rename(inner, moved)
+            own = defined(inner)
+            outer = {old: new for old, new in moved.items() if old not in own}
+            read_from(inner, outer)
             for value in inner.output:
-                value.name = moved.get(value.name, value.name)
+                value.name = outer.get(value.name, value.name)
+
+
+def defined(graph: GraphProto) -> set[str]:
+    """The tensors that a graph itself defines, those of graphs inside left out."""
+    return {
+        *(v.name for v in graph.input),
+        *(t.name for t in graph.initializer),
+        *(s.values.name for s in graph.sparse_initializer),
+        *(o for node in graph.node for o in node.output if o),
+    }
+
+
+def names_within(graph: GraphProto) -> set[str]:
+    """All names that a graph and the graphs inside it define or read."""
+    found = defined(graph)
+    for node in graph.node:
+        found.update(node.input)
+        for inner in subgraphs(node):
+            found |= names_within(inner)
+    return found
 
 
 def rename_inputs(graph: GraphProto, names: Sequence[str]) -> None:
@@ -31,13 +66,21 @@ def rename_inputs(graph: GraphProto, names: Sequence[str]) -> None:
     now = [value.name for value in graph.input]
     if now == list(names):
         return
-    produced = {o for node in graph.node for o in node.output} | {t.name for t in graph.initializer}
     moved = {old: new for old, new in zip(now, names, strict=True) if old != new}
-    if len(set(names)) != len(names) or produced & set(moved.values()):
+    taken = names_within(graph) - set(now)
+    if len(set(names)) != len(names) or taken & set(moved.values()):
         raise ValueError(f"the inputs {', '.join(now)} cannot be named {', '.join(names)}")
-    rename(graph, moved)
+    aside = {old: _fresh(f"input/{index}", taken) for index, old in enumerate(moved)}
+    rename(graph, aside)
+    rename(graph, {aside[old]: new for old, new in moved.items()})
     for value, name in zip(graph.input, names, strict=True):
         value.name = name
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def names_used(node: NodeProto) -> Iterator[str]:

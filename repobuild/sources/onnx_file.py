@@ -59,6 +59,30 @@ class OnnxSource(TensorsInChild):
                 (recipe_evidence(self._recipe, ("source", "custom_ops"), ", ".join(self._libraries)),),
                 "if you trust them, pass --trust module",
             )
+        self._refuse_operators()
+
+    def _refuse_operators(self) -> None:
+        """The parent checks the graph too, and loads no foreign library; so none can be used.
+
+        Raises:
+            InputInvalid: The recipe names libraries or modules.
+        """
+        for name in self._recipe.source.custom_ops:
+            library = name in self._libraries
+            raise InputInvalid(
+                "option-unfit",
+                f"'{name}' under custom_ops "
+                + (
+                    "cannot be carried into the repository yet"
+                    if library
+                    else "is a module, which ONNX files do not take"
+                ),
+                (recipe_evidence(self._recipe, ("source", "custom_ops"), name),),
+                "write the model with operators of ONNX or ONNX Runtime, or add the library to the repository"
+                " by hand (model_operations { op_library_filename })"
+                if library
+                else "leave custom_ops out",
+            )
 
     def opening(self, recipe: Recipe) -> dict[str, Any]:
         """See :meth:`repobuild.sources.tensors_in_child.TensorsInChild.opening`."""
@@ -98,9 +122,10 @@ class OnnxSource(TensorsInChild):
             ) from None
         digests = {}
         for name in names:
-            source = self._recipe.source.path.parent / name
+            folder = self._recipe.source.path.parent
+            source = folder / name
             trouble = unsafe_path(name)
-            if not trouble and not source.resolve().is_relative_to(source.parent.resolve()):
+            if not trouble and not source.resolve().is_relative_to(folder.resolve()):
                 trouble = "which is a link that leads out of the model's folder"
             if not trouble and not source.is_file():
                 trouble = "and there is no such file beside the model"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,8 @@ from repobuild.edge_check import edge_notes, run_edges
 from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
 from repobuild.export import Graph, refuse_unloadable
 from repobuild.graph.external import embed_small, load_graph, store
-from repobuild.graph.normal import finish, normalise, to_opset
+from repobuild.graph.normal import declare_inputs, finish, normalise, to_opset
+from repobuild.graph.operators import without_dropout
 from repobuild.graph.outputs import select_outputs
 from repobuild.outputs import Wanted, wanted_outputs
 from repobuild.recipe.load import recipe_evidence
@@ -30,7 +31,7 @@ from repobuild.tensor_models.inputs import name_inputs
 from repobuild.tensor_models.load import LoadedTensors, RowByRow, wanted_batch
 from repobuild.tensor_models.reference import Asked, ask_all
 from repobuild.tensor_models.requests import resized
-from repobuild.tensor_models.shapes import declared_dims, emitted_axes
+from repobuild.tensor_models.shapes import Dims, declared_dims, emitted_axes
 from repobuild.tensors import Batch, DType, Signature, TensorSpec, take
 
 if TYPE_CHECKING:
@@ -252,13 +253,14 @@ class _Maker:
         if exported.tool:
             refuse_fixed(proto, feed)
         declared = declared_dims(proto)
+        declare_inputs(proto, feed.specs(batched=asked.batched), batched=asked.batched)
         lowest = 2 if asked.batched else 1
         probe = exported.data / "probe.onnx"
         _refuse_lacking(exported, wanted)
-        ranks = _ranks(proto, exported, probe, feed.to_wire(asked.base, batched=asked.batched))
+        ranks = _ranks(proto, declared, exported, probe, feed.to_wire(asked.base, batched=asked.batched))
         chains = {w.name: (Selection(exported.answers[w.selection.answer]), w.selection) for w in wanted}
-        normalise(proto, self.recipe.name, [select_outputs(chains, ranks, lowest=lowest)])
-        free_values(proto)
+        passes = [select_outputs(chains, ranks, lowest=lowest), without_dropout]
+        normalise(proto, self.recipe.name, passes)
         onnx.save(proto, str(probe))
         self.source.try_graph(probe)
         runner = OnnxRuntimeRunner(probe)
@@ -310,13 +312,6 @@ class _Maker:
 def replace_samples(maker: _Maker, samples: TensorSamples) -> _Maker:
     """The same maker with other samples."""
     return _Maker(maker.source, maker.model, maker.recipe, samples, maker.release, maker.folder)
-
-
-def free_values(proto: ModelProto) -> None:
-    """Let no input or output declare a shape, until they are known."""
-    for value in (*proto.graph.input, *proto.graph.output):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
 
 
 def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[tuple[Wanted, ...], list[str]]:
@@ -382,11 +377,13 @@ def _refuse_lacking(exported: TensorExport, wanted: Sequence[Wanted]) -> None:
         )
 
 
-def _ranks(proto: ModelProto, exported: TensorExport, probe: Path, wire: Batch) -> dict[str, int]:
+def _ranks(
+    proto: ModelProto, declared: Mapping[str, Dims | None], exported: TensorExport, probe: Path, wire: Batch
+) -> dict[str, int]:
     """Rank of each output of the graph: as declared, or else as a run shows."""
     import onnx
 
-    found = {name: len(dims) for name, dims in declared_dims(proto).items() if dims is not None}
+    found = {name: len(dims) for name, dims in declared.items() if dims is not None}
     if all(name in found for name in exported.answers.values()):
         return found
     onnx.save(proto, str(probe))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from repobuild.graph.walk import rename_inputs
+from repobuild.graph.operators import default_opset, with_constants
+from repobuild.graph.walk import read_from, rename_inputs
 from repobuild.sources.interface import TensorExport
 from repobuild.tensor_models.feed import TensorFeed
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, batched: bool) -> None:
     """Name and order the graph's inputs as the model's, and take away axes that only the wire has."""
     import numpy as np
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     back = {graph_name: name for name, graph_name in exported.inputs.items()}
     unknown = [v.name for v in proto.graph.input if v.name not in back]
@@ -41,9 +42,9 @@ def name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, 
         if extra <= 0:
             continue
         inner = f"repobuild/{item.name}/squeezed"
-        for node in proto.graph.node:
-            node.input[:] = [inner if n == item.name else n for n in node.input]
-        axes = f"{inner}/axes"
-        values_ = np.arange(len(item.axes), lowest, dtype=np.int64)
-        proto.graph.initializer.append(numpy_helper.from_array(values_, axes))
-        proto.graph.node.insert(0, helper.make_node("Squeeze", [item.name, axes], [inner], name=inner))
+        read_from(proto.graph, {item.name: inner})
+        axes = list(range(len(item.axes), lowest))
+        node = with_constants(
+            proto.graph, "Squeeze", item.name, inner, {"axes": axes}, inner, default_opset(proto)
+        )
+        proto.graph.node.insert(0, node)

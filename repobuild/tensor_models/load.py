@@ -63,14 +63,14 @@ def load_tensors(recipe: Recipe, source: TensorSource) -> tuple[LoadedTensors, T
     """
     table = _table(recipe)
     described = source.describe_tensors(recipe, table.layout() if table else None)
-    if table is None:
+    if table is None and described.arguments:
         raise InputInvalid(
             "samples-needed",
             f"only samples tell which values {described.model} takes",
             (recipe_evidence(recipe, (), "samples: is missing"),),
             "save an npz file with one array an input, and name it under samples:",
         )
-    given, notes = fit_tensors(recipe, table, described)
+    given, notes = fit_tensors(recipe, table, described) if table else ({}, ["the model takes no inputs"])
     given, said = _accepted(recipe, source, described, given)
     notes.extend(said)
     answers = _answers(source, given)
@@ -89,7 +89,8 @@ def load_tensors(recipe: Recipe, source: TensorSource) -> tuple[LoadedTensors, T
     )
     feed = axes.feed
     count = feed.sizes()[feed.batch] if feed.batch else 1
-    return loaded, TensorSamples(given, count, table.digest, (*table.notes, *notes, *axes.notes))
+    read = (table.digest, table.notes) if table else ("", ())
+    return loaded, TensorSamples(given, count, read[0], (*read[1], *notes, *axes.notes))
 
 
 def _table(recipe: Recipe) -> Table | None:
@@ -145,7 +146,9 @@ def _answers(source: TensorSource, given: Batch) -> tuple[str, ...]:
 
 def _fixed_to_one(arguments: Sequence[TensorArgument], given: Mapping[str, Array]) -> bool:
     """Whether a file fixes axis 0 of every input to 1, as exporters do that saw one row."""
-    return all(a.shape and a.shape[0] == 1 and given[a.name].shape[0] == 1 for a in arguments)
+    return bool(arguments) and all(
+        a.shape and a.shape[0] == 1 and given[a.name].shape[0] == 1 for a in arguments
+    )
 
 
 def _freed(

@@ -101,7 +101,10 @@ def value_probes(feed: TensorFeed, request: Batch) -> Iterator[Probe]:
     flags = [i.name for i in feed.inputs if request[i.name].dtype.kind == "b" and request[i.name].size]
     if floats:
         for kind, factor in (("negated", -1.0), ("zeros", 0.0), ("large", 8.0), ("small", 0.125)):
-            changed: dict[str, Array] = {n: request[n] * np.asarray(factor, request[n].dtype) for n in floats}
+            with np.errstate(over="ignore", invalid="ignore"):
+                changed: dict[str, Array] = {
+                    n: request[n] * np.asarray(factor, request[n].dtype) for n in floats
+                }
             yield Probe((kind, ""), {**request, **changed})
     for name in whole:
         array = np.asarray(request[name])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import Evidence, InputInvalid, evidence
-from repobuild.graph.external import ExternalDataUnsafe, check_external, without_data
+from repobuild.graph.external import ExternalDataUnsafe, all_tensors, check_external, without_data
 from repobuild.graph.walk import all_nodes
 from repobuild.tensors import DType
 from repobuild.worker.loading import first_line
@@ -92,7 +92,7 @@ def check_versions(proto: ModelProto, given: str) -> None:
                 "export it with a lower opset, or upgrade onnx and onnxruntime",
             )
     try:
-        onnx.checker.check_model(without_data(proto))
+        onnx.checker.check_model(_with_shapes(without_data(proto)))
     except onnx.checker.ValidationError as problem:
         lines = [t.strip() for t in str(problem).splitlines() if t.strip()]
         raise InputInvalid(
@@ -101,6 +101,23 @@ def check_versions(proto: ModelProto, given: str) -> None:
             tuple(Evidence(line[:400], file=given) for line in lines[:3]),
             "export it again; the tool that edited it left it broken",
         ) from None
+
+
+def _with_shapes(proto: ModelProto) -> ModelProto:
+    """The same graph for ONNX's checker, which wants a shape that ONNX Runtime does not need."""
+    bare = [
+        v.name
+        for v in (*proto.graph.input, *proto.graph.output)
+        if v.type.HasField("tensor_type") and not v.type.tensor_type.HasField("shape")
+    ]
+    if not bare:
+        return proto
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.name in bare:
+            value.type.tensor_type.shape.SetInParent()
+    return copy
 
 
 def true_inputs(proto: ModelProto, kept: Sequence[str], given: str) -> Iterator[str]:
@@ -158,11 +175,7 @@ def tensor_outputs(proto: ModelProto, notes: list[str], given: str) -> list[str]
         if (node.domain, node.op_type) == ("ai.onnx.ml", "ZipMap")
     )
     remove_zipmap(proto)
-    strange = {
-        v.name: KINDS[kind]
-        for v in proto.graph.output
-        if (kind := v.type.WhichOneof("value") or "tensor_type") in KINDS
-    }
+    strange = {v.name: what for v in proto.graph.output if (what := uncarried(v))}
     kept = [v.name for v in proto.graph.output if v.name not in strange]
     told = [f"output '{name}' is {what}, which Triton does not carry" for name, what in strange.items()]
     if not kept:
@@ -178,14 +191,36 @@ def tensor_outputs(proto: ModelProto, notes: list[str], given: str) -> list[str]
     return kept
 
 
-def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | None]]:
-    """Type and shape of an input; a label for a free axis.
+def uncarried(value: ValueInfoProto) -> str:
+    """What Triton does not carry about an output, empty for nothing; one of no type is seen when it comes."""
+    from onnx import TensorProto
+
+    kind = value.type.WhichOneof("value") or "tensor_type"
+    if kind in KINDS:
+        return KINDS[kind]
+    number = value.type.tensor_type.elem_type
+    if number == TensorProto.UNDEFINED:
+        return ""
+    try:
+        DType.of_onnx(number)
+    except ValueError:
+        return f"of type {_type_name(number)}"
+    return ""
+
+
+def _type_name(number: int) -> str:
+    from onnx import TensorProto
+
+    known = {v: k for k, v in TensorProto.DataType.items()}
+    return str(known.get(number, f"number {number}"))
+
+
+def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str] | None]:
+    """Type and shape of an input; a label for a free axis, and no shape where the file says none.
 
     Raises:
         InputInvalid: Triton cannot carry it.
     """
-    from onnx import TensorProto
-
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         raise _uncarried(value, KINDS.get(kind or "", "of no type"), given)
@@ -193,11 +228,11 @@ def carried(value: ValueInfoProto, given: str) -> tuple[DType, list[int | str | 
     try:
         dtype = DType.of_onnx(tensor.elem_type)
     except ValueError:
-        what = f"of type {TensorProto.DataType.Name(tensor.elem_type)}"
+        what = f"of type {_type_name(tensor.elem_type)}"
         raise _uncarried(value, what, given) from None
     if not tensor.HasField("shape"):
-        return dtype, []
-    shape: list[int | str | None] = []
+        return dtype, None
+    shape: list[int | str] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value"):
             if dim.dim_value == 0:
@@ -230,3 +265,19 @@ def unknown_operators(proto: ModelProto) -> list[str]:
         if n.domain not in known and (n.domain, n.op_type) not in local
     }
     return sorted(found)
+
+
+def float_types(proto: ModelProto) -> list[str]:
+    """Floating-point types in which the graph computes: of its weights, inputs, outputs and casts."""
+    from onnx import TensorProto
+
+    names: dict[int, str] = {
+        TensorProto.FLOAT: "float32",
+        TensorProto.DOUBLE: "float64",
+        TensorProto.FLOAT16: "float16",
+        TensorProto.BFLOAT16: "bfloat16",
+    }
+    found = {t.data_type for t in all_tensors(proto)}
+    found |= {v.type.tensor_type.elem_type for v in (*proto.graph.input, *proto.graph.output)}
+    found |= {a.i for n in all_nodes(proto) if n.op_type == "Cast" for a in n.attribute if a.name == "to"}
+    return sorted(names[kind] for kind in found if kind in names)

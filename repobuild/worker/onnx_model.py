@@ -52,6 +52,8 @@ class OnnxModel:
         import onnx
         import onnxruntime
 
+        from repobuild.worker.onnx_checks import float_types
+
         made_by = f"{self._proto.producer_name} {self._proto.producer_version}".strip()
         opsets = {e.domain or "ai.onnx": e.version for e in self._proto.opset_import}
         return {
@@ -62,6 +64,7 @@ class OnnxModel:
                 "opset": opsets,
                 "ir_version": self._proto.ir_version,
                 "nodes": len(self._proto.graph.node),
+                "weights": float_types(self._proto),
             },
             "tools": {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
             "inputs": self._inputs,
@@ -126,23 +129,39 @@ def open_onnx(
             (),
             "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)",
         )
+    from repobuild.graph.normal import portable_locale
     from repobuild.worker.onnx_checks import carried, check_versions, parse, tensor_outputs, true_inputs
+    from repobuild.worker.onnx_versions import lowered, within_runtime
 
     proto = parse(Path(path), given)
     check_versions(proto, given)
     notes: list[str] = []
+    proto = within_runtime(proto, notes, given)
+    if portable_locale(proto):
+        notes.append("text is lowered in the locale C.UTF-8, since Triton's image has no other")
     notes.extend(true_inputs(proto, options.get("keep_inputs", ()), given))
     outputs = tensor_outputs(proto, notes, given)
-    session = _session(proto, Path(path), given, libraries)
-    known = {i.name: i for i in session.get_inputs()}
-    arrays = [c["name"] for c in (layout or {}).get("columns", ())]
-    named = bool((layout or {}).get("named", True))
     inputs = []
     for value in proto.graph.input:
         kind, shape = carried(value, given)
-        del known[value.name]
         inputs.append({"name": value.name, "sample": value.name, "dtype": kind.value, "shape": shape})
+    try:
+        session = _session(proto, Path(path), given, libraries)
+    except InputInvalid:
+        older = lowered(proto, notes)
+        if older is None:
+            raise
+        proto, session = older, _session(older, Path(path), given, libraries)
+    arrays = [c["name"] for c in (layout or {}).get("columns", ())]
+    named = bool((layout or {}).get("named", True))
     _match(inputs, arrays, named, notes, given)
+    ranks = {c["name"]: len(c["shape"]) for c in (layout or {}).get("columns", ())}
+    for item in inputs:
+        if item["shape"] is None:
+            item["shape"] = [None] * ranks[item["sample"]]
+            notes.append(
+                f"the file says no shape of input '{item['name']}'; trying tells which axes are free"
+            )
     return OnnxModel(proto, inputs, outputs, session, notes)
 
 
