@@ -53,12 +53,19 @@ class ConfigContext:
     warmup: tuple[WarmupSample, ...]
 
 
-def complete_serving(serving: Mapping[str, Any], *, batched: bool, cpu_only: bool) -> Any:
+def complete_serving(
+    serving: Mapping[str, Any], *, batched: bool, cpu_only: bool, parameters: Mapping[str, str]
+) -> Any:
     """The ``serving:`` section with repobuild's defaults for what it leaves open.
 
     Defaults: dynamic batching without delay when there is a batch dimension, one instance on the CPU where
-    the graph has CPU operators only, one thread in an operator (several instances then share the cores, and
-    sums come out in one order).
+    the answers were checked on the CPU only, and the compiler's own parameters.
+
+    Args:
+        serving: The section.
+        batched: Whether there is a batch dimension.
+        cpu_only: Whether the artifact was checked on the CPU only.
+        parameters: Parameters to set where the section does not.
 
     Raises:
         InputInvalid: The section asks for batching that the model cannot have.
@@ -76,8 +83,9 @@ def complete_serving(serving: Mapping[str, Any], *, batched: bool, cpu_only: boo
     if not message.instance_group and cpu_only:
         group = message.instance_group.add()
         group.count, group.kind = 1, type(group).KIND_CPU
-    if "intra_op_thread_count" not in message.parameters:
-        message.parameters["intra_op_thread_count"].string_value = "1"
+    for key, value in parameters.items():
+        if key not in message.parameters:
+            message.parameters[key].string_value = value
     return message
 
 

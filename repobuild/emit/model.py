@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.artifact import Artifact
+from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
 from repobuild.emit.labels import make_labels
@@ -57,7 +58,7 @@ def emit(
     shop: Workshop,
     recipe: Recipe,
     artifact: Artifact,
-    backend: str,
+    compiler: Compiler,
     max_batch_size: int,
     warm: Batch,
     labels: Mapping[str, Sequence[str]] | None = None,
@@ -72,7 +73,7 @@ def emit(
         shop: The build's workshop.
         recipe: Name and ``serving:`` section.
         artifact: The checked artifact; it is moved into the version folder.
-        backend: Triton's backend for it.
+        compiler: What made it; it knows Triton's backend for it.
         max_batch_size: 0 without a batch dimension.
         warm: A request in the inputs' own types, of one row with a batch dimension.
         labels: Text of each element by output, for label files.
@@ -94,14 +95,16 @@ def emit(
             (recipe_evidence(recipe, ("serving", "max_batch_size"), f"at most {LARGEST_BATCH}"),),
             "Triton allocates and warms up for it; some hundreds are already large",
         )
-    serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
+    serving = complete_serving(
+        recipe.serving, batched=signature.batched, cpu_only=True, parameters=compiler.parameters
+    )
     _prefers_possible_sizes(serving, max_batch_size, recipe)
     for name, names in (classes or {}).items():
         serving.parameters[f"{CLASSES}{name}"].string_value = json.dumps(list(names), ensure_ascii=False)
     samples = warmup.make_warmup(signature, warm, max_batch_size)
     texts = make_labels(labels or {})
     rendered = render_config(
-        recipe.name, backend, signature, serving, max_batch_size, samples, texts.by_output
+        recipe.name, compiler.backend, signature, serving, max_batch_size, samples, texts.by_output
     )
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
