@@ -54,7 +54,7 @@ def export_any(
             return export_tensors(tensors, model, recipe, samples, release, folder)
         if tensors.script_ways():
             return export_script(tensors, model, recipe, samples, release, folder)
-    if form != "onnx":
+    if form != "onnx" or isinstance(model, LoadedTensors):
         kind = recipe.targets[0].kind
         raise InputInvalid(
             "target-source",

@@ -23,7 +23,7 @@ class PyTorchCompiler:
     backend = "pytorch"
     filename = "model.pt"
     parameters: Mapping[str, str] = MappingProxyType({})
-    """None: the backend's thread counts hold for all models of a server, and no one model's recipe knows them."""
+    """None: the backend's thread counts hold for all models of a server, which no recipe knows."""
 
     def available(self) -> Availability:
         """Whether PyTorch is installed."""

@@ -77,7 +77,8 @@ def export_tensors(
         fixed = fixed_batch(model, recipe, problem)
         if fixed is None:
             raise
-        why = f"no batch dimension: the exporter fixes the batch axis ({first_words(problem)}); one row a request"
+        said = first_words(problem)
+        why = f"no batch dimension: the exporter fixes the batch axis ({said}); one row a request"
         one = resized(samples.given, model.feed.free(), model.feed.batch or "", 1)
         maker = replace_samples(maker, replace(samples, given=one, count=1))
         return maker.make(fixed, source.ask, (why,))
@@ -418,4 +419,5 @@ def further_requests(
 
 
 def first_words(problem: RepobuildError) -> str:
+    """An error in one line."""
     return f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from repobuild.compare import compare
 from repobuild.edge_check import edge_notes, run_edges
@@ -89,8 +88,7 @@ def export_script(
     requests = maker.requests
     outputs = maker.outputs(script)
     _refuse_types((*maker.inputs, *outputs))
-    with maker.answering(script) as answers:
-        outcome = run_edges(answers, requests, asked.edges, maker.tolerance)
+    outcome = run_edges(maker.answering(script), requests, asked.edges, maker.tolerance)
     fixed = [d for d in script.devices if d != "cpu"]
     return Graph(
         path=script.path,
@@ -109,8 +107,7 @@ def export_script(
             BY_WAY[way],
             *notes,
             *_device_notes(recipe, script.devices, fixed),
-            f"Triton {release.name} loads the TorchScript with the PyTorch of its own container, which was not run"
-            " here",
+            f"Triton {release.name} loads the TorchScript with its container's PyTorch, which was not run here",
             *edge_notes(outcome),
         ),
         further=further_requests(requests, asked, largest_batch(recipe, axes)),
@@ -132,14 +129,6 @@ class _Answers:
                 "runtime-failed", "the TorchScript fails on the samples", evidence([found]), None
             )
         return found
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
 
 class _Maker:
@@ -192,7 +181,7 @@ class _Maker:
         return _Answers(self.source, script, self.names)
 
     def outputs(self, script: ScriptExport) -> tuple[TensorSpec, ...]:
-        """The outputs; an axis is fixed if PyTorch derives it, or every answer has it where nothing is derived."""
+        """The outputs; an axis is fixed if PyTorch derives it, or all answers have it where nothing does."""
         seen = list(self._answers())
         found = []
         for index, wanted in enumerate(self.wanted):
@@ -245,16 +234,16 @@ class _Maker:
 
     def _differences(self, script: ScriptExport) -> str:
         """Where a script differs from the model, empty where nowhere."""
-        with self.answering(script) as answers:
-            try:
-                told = answers.run(self.wire)
-            except RepobuildError as problem:
-                return first_words(problem)
-            for name, want in self.asked.reference.batched.items():
-                outcome = compare(name, told[name], want, self.tolerance.of(name))
-                if not outcome.holds:
-                    return f"its answers differ: {outcome.worst or outcome.why}"
-            edges = run_edges(answers, self.requests, self.asked.edges, self.tolerance)
+        answers = self.answering(script)
+        try:
+            told = answers.run(self.wire)
+        except RepobuildError as problem:
+            return first_words(problem)
+        for name, want in self.asked.reference.batched.items():
+            outcome = compare(name, told[name], want, self.tolerance.of(name))
+            if not outcome.holds:
+                return f"its answers differ: {outcome.worst or outcome.why}"
+        edges = run_edges(answers, self.requests, self.asked.edges, self.tolerance)
         if not edges.wrong:
             return ""
         about, told_wrong = edges.wrong[0]
@@ -262,7 +251,7 @@ class _Maker:
 
 
 def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[Wanted, ...]:
-    """The outputs, named ``<answer>__<index>`` as Triton's PyTorch backend finds them, unless the recipe names them.
+    """The outputs: ``<answer>__<index>``, as Triton's PyTorch backend finds them, unless the recipe names them.
 
     Raises:
         InputInvalid: The recipe's own names would be taken for other outputs.
@@ -335,8 +324,6 @@ def _device_notes(recipe: Recipe, devices: Sequence[str], fixed: Sequence[str]) 
     groups = recipe.serving.get("instance_group") or ()
     wants = any(isinstance(g, Mapping) and "GPU" in str(g.get("kind", "KIND_AUTO")) for g in groups)
     if devices and wants:
-        return [
-            "the code of the TorchScript makes tensors on the cpu, which instances on a GPU may fail on;"
-            " make them with device=x.device"
-        ]
+        said = "the code of the TorchScript makes tensors on the cpu, which instances on a GPU may fail on"
+        return [f"{said}; make them with device=x.device"]
     return []

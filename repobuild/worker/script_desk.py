@@ -39,7 +39,7 @@ class ScriptDesk:
 
         try:
             with _no_deprecation():
-                self._script = torch.jit.load(path, map_location="cpu")
+                self._script = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
         except RuntimeError as problem:
             raise ConversionFailed(
                 "runtime-refuses",

@@ -1,8 +1,8 @@
 """Makes TorchScript of a model inside the child process: a file that Triton's PyTorch backend loads.
 
 Whatever the model is, its script is a thin traced wrapper around it that takes the inputs as they come over
-the wire, one tensor an argument, and answers with a tuple of the outputs to serve. Inside is either a scripted
-module, with its branches and loops, or what tracing the module gave.
+the wire, one tensor an argument, and answers with a tuple of the outputs to serve. Inside is either a
+scripted module, with its branches and loops, or what tracing the module gave.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def make_script(
         said = " ".join(str(fixed[0].message).split())
         raise ConversionFailed(
             "script-failed",
-            f"{given} cannot be traced: Python code looks at values of tensors, and a trace would keep the one"
-            " way that it went",
+            f"{given} cannot be traced: Python code looks at values of tensors, and a trace would keep the"
+            " one way that it went",
             evidence([f"{Path(fixed[0].filename).name}:{fixed[0].lineno}: {said[:240]}"]),
             "write the branch with torch.where or so that torch.jit.script takes it, and save the script",
         )
@@ -154,7 +154,9 @@ def _traced(wrapper: Any, inputs: Sequence[Any], given: str) -> Any:
     import torch
 
     try:
-        return torch.jit.trace(wrapper, tuple(inputs), check_trace=False, strict=False)
+        return torch.jit.trace(  # type: ignore[no-untyped-call]
+            wrapper, tuple(inputs), check_trace=False, strict=False
+        )
     except MemoryError:
         raise
     except Exception as problem:
@@ -204,7 +206,7 @@ def _wrapper(inner: Any, model: Scriptable, wiring: Wiring) -> tuple[Any, tuple[
 
 
 def argument_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names for forward: the inputs' own where all of them can be names in TorchScript, else numbered ones."""
+    """Names for forward: the inputs' own where all of them can be names there, else numbered ones."""
     good = all(n.isidentifier() and n.isascii() and not keyword.iskeyword(n) and n != "self" for n in names)
     return tuple(names) if good else tuple(f"INPUT__{i}" for i in range(len(names)))
 

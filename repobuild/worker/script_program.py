@@ -9,7 +9,8 @@ def traceable(program: Any) -> Any:
     """A module of the program whose sizes are asked of tensors, where a trace sees them.
 
     ``torch.ops.aten.sym_size`` gives a plain number, which a trace would keep, and the operators of
-    ``torch.ops.aten`` refuse the numbers that a trace can follow; those of ``torch`` and ``Tensor`` take them.
+    ``torch.ops.aten`` refuse the numbers that a trace can follow; those of ``torch`` and ``Tensor`` take
+    them.
 
     Args:
         program: An ``ExportedProgram``; it is not changed.
