@@ -107,7 +107,7 @@ def export_script(
             BY_WAY[way],
             *notes,
             *_device_notes(recipe, script.devices, fixed),
-            f"Triton {release.name} loads the TorchScript with its container's PyTorch, which was not run here",
+            f"Triton {release.name} loads the TorchScript with its own PyTorch, which was not run here",
             *edge_notes(outcome),
         ),
         further=further_requests(requests, asked, largest_batch(recipe, axes)),
@@ -251,7 +251,7 @@ class _Maker:
 
 
 def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[Wanted, ...]:
-    """The outputs: ``<answer>__<index>``, as Triton's PyTorch backend finds them, unless the recipe names them.
+    """The outputs: ``<answer>__<index>``, as Triton's backend finds them, unless the recipe names them.
 
     Raises:
         InputInvalid: The recipe's own names would be taken for other outputs.

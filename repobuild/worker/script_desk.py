@@ -58,7 +58,7 @@ class ScriptDesk:
         self._names = inputs
         self._inputs = positions(inputs, arguments)
         self._outputs = positions(outputs, ())
-        return {"arguments": arguments, "training": bool(self._script.training), "torch": torch.__version__}
+        return {"arguments": arguments}
 
     def ask_script(self, requests: str, to: str) -> dict[str, Any]:
         """The script's answers to each request, in the order of the outputs, or why it refuses."""
