@@ -77,6 +77,8 @@ def measure(
 ) -> tuple[Metric, ...]:
     """The metrics that the outputs allow: accuracy of labels, AUC of two classes' probabilities, RMSE.
 
+    The class of a model that answers with scores, and knows no names of classes, is the largest score.
+
     The AUC is the Mann-Whitney statistic with ties counted half (Hanley and McNeil, Radiology 143, 1982).
 
     Args:
@@ -146,8 +148,15 @@ def _metrics(
             if positive.any() and not positive.all() and width in (1, 2) and _holds_second(output, width):
                 scores = [s.reshape(len(s), -1)[:, -1] for s in sides]
                 yield Metric("auc", output.name, *(_auc(positive, s) for s in scores))
-        elif answer == "prediction" and width == 1 and truth.dtype.kind in "fiub":
+        elif classes is None and sides[0].ndim == 2 and width > 1 and _are_classes(truth, width):
+            yield Metric("accuracy", output.name, *(_accuracy(truth, s.argmax(axis=1)) for s in sides))
+        elif (answer == "prediction" or classes is None) and width == 1 and truth.dtype.kind in "fiub":
             yield Metric("rmse", output.name, *(_rmse(truth, s.reshape(-1)) for s in sides))
+
+
+def _are_classes(truth: Array, width: int) -> bool:
+    """Whether the targets are numbers of columns, so that the largest value of a row is its class."""
+    return truth.dtype.kind in "iu" and bool(truth.size) and truth.min() >= 0 and truth.max() < width
 
 
 def _holds_second(output: Wanted, width: int) -> bool:

@@ -70,9 +70,9 @@ def find_axes(
         declared[name] |= axes
     open_ = [a.name for a in arguments if None in a.shape or (a.dtype is None and not a.shape)]
     trial = _Trial(ask, given)
-    laid, batch, notes = _batch(trial, arguments, declared, said, open_, given)
-    labels = declared if laid is None else laid
     bounds = {label: b for a in arguments for label, b in a.bounds.items()}
+    laid, batch, notes = _batch(trial, arguments, declared, said, open_, given, bounds)
+    labels = declared if laid is None else laid
     feed = TensorFeed(
         tuple(
             TensorInput(
@@ -161,6 +161,7 @@ def _batch(
     said: Labels,
     open_: Sequence[str],
     given: Mapping[str, Array],
+    bounds: Mapping[str, tuple[int, int | None]],
 ) -> tuple[Labels | None, str | None, list[str]]:
     """Lay the batch axis where the model takes other numbers of rows.
 
@@ -174,7 +175,12 @@ def _batch(
         count = next(
             given[n].shape[k] for n, axes in laid.items() for k, have in axes.items() if have == label
         )
-        sizes = sorted({1, count + 1, count + 2} - {count})
+        low, high = bounds.get(label, (1, None))
+        sizes = [
+            s
+            for s in sorted({max(low, 1), max(low, 1) + 1, count - 1, count + 1, count + 2} - {count})
+            if low <= s and s >= 1 and (high is None or s <= high)
+        ]
         answers = trial.answers([resized(given, laid, label, size) for size in sizes])
         wrong = next((a for a in answers if isinstance(a, str)), None)
         if wrong is None:
@@ -277,7 +283,8 @@ def _further_sizes(
         smaller = [s for s in (size - 1, size // 2, size - 2, size - 4, 1) if max(low, 1) <= s < size]
         larger = [s for s in (size + 1, size * 2, size + 2, size + 3, size + 4, size * 3) if s > size]
         if label == feed.batch:
-            smaller, larger = [1] if size > 1 else [], [max(size + 1, min(most, 64)), size + 1]
+            smaller = [s for s in (max(low, 1),) if s < size]
+            larger = [max(size + 1, min(most, high or most, 64)), size + 1]
         larger = [s for s in larger if high is None or s <= high]
         good = [s for s in (_first(trial, free, label, smaller), _first(trial, free, label, larger)) if s]
         if good:

@@ -96,7 +96,7 @@ def fit_weights(module: Any, found: Any, given: str) -> Iterator[str]:
     want = module.state_dict()
     ties = list(_ties(module))
     tried = [(_with_tied(weights, want, ties), note) for weights, note in _readings(found)]
-    if not tried:
+    if not any(weights for weights, _ in tried) and want:
         raise InputInvalid(
             "weights-unreadable",
             f"{given} holds no weights",
@@ -163,7 +163,7 @@ def _nested(found: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
 
     if not isinstance(found, Mapping):
         return
-    if found and all(isinstance(v, torch.Tensor) for v in found.values()):
+    if all(isinstance(v, torch.Tensor) for v in found.values()):
         yield found, ""
     for key in (*WRAPPERS, *(k for k in found if k not in WRAPPERS)):
         inner = found.get(key)
