@@ -202,7 +202,9 @@ def _wrapper(inner: Any, model: Scriptable, wiring: Wiring) -> tuple[Any, tuple[
         [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *arguments)]
     )
     Served.forward.__signature__ = signature  # type: ignore[attr-defined]
-    return Served().eval(), arguments
+    served = Served()
+    served.training = False  # only the wrapper's: the module of an exported program has no eval()
+    return served, arguments
 
 
 def argument_names(names: Sequence[str]) -> tuple[str, ...]:

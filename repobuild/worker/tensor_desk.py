@@ -69,7 +69,7 @@ class TensorDesk:
             Wiring.read(plan),
             load_batch(Path(example)),
             Path(to),
-            model.given,
+            Path(model.given).name,
             freeze=freeze,
         )
 
