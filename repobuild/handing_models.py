@@ -1,4 +1,4 @@
-"""Models of PyTorch and ONNX handed over by a caller, as files that a build reads; none of them is changed."""
+"""Models of PyTorch and ONNX handed over by a caller, as files that a build reads; none is changed."""
 
 from __future__ import annotations
 

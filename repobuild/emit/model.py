@@ -12,11 +12,11 @@ from typing import Any
 from repobuild.artifact import Artifact
 from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
-from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
+from repobuild.emit.config import CONFIG_FILE, complete_serving, order_mistakes, render_config
 from repobuild.emit.labels import make_labels
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
-from repobuild.errors import InputInvalid, from_oserror
+from repobuild.errors import Evidence, InputInvalid, from_oserror
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.tensors import Batch, Signature
@@ -120,6 +120,8 @@ def emit(
     version = next_version(existing, shop.state, recipe.name)
     config = parse_config(text, home / CONFIG_FILE)
     _serves_new_version(config, version, recipe)
+    if compiler.form == "torchscript":
+        _keeps_order(config, signature, home)
     folder = shop.models / recipe.name
     ours = not settled.kept
     try:
@@ -174,6 +176,17 @@ def _serves_new_version(config: Any, version: int, recipe: Recipe) -> None:
             f"version_policy serves versions {list(policy.specific.versions)}, and this would be {version}",
             (recipe_evidence(recipe, ("serving", "version_policy"), f"{version} is not among them"),),
             "add it, or serve the latest versions",
+        )
+
+
+def _keeps_order(config: Any, signature: Signature, home: Path) -> None:
+    wrong = list(order_mistakes(config, signature))
+    if wrong:
+        raise InputInvalid(
+            "config-edited",
+            "config.pbtxt would serve tensors of the model under names of others",
+            tuple(Evidence(line, file=str(home / CONFIG_FILE)) for line in wrong),
+            "put them in that order, or pass --update-config",
         )
 
 
