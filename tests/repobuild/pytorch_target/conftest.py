@@ -13,8 +13,8 @@ import torch
 
 
 @pytest.fixture
-def project(tmp_path):
-    """Makes a project: ``project(code, samples, save="weights", **recipe)``, and gives module and recipe file.
+def torch_project(tmp_path):
+    """Makes projects: ``torch_project(code, samples, save="weights", **recipe)`` gives module and recipe file.
 
     ``save`` is ``weights``, ``script``, or a function that writes the module to a path and gives its name.
     """

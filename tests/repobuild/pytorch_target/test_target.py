@@ -45,9 +45,9 @@ BRANCH = """
 """
 
 
-def test_a_branch_on_values_is_kept_by_scripting(project, convert, version):
+def test_a_branch_on_values_is_kept_by_scripting(torch_project, convert, version):
     samples = rows(6, 3)
-    module, recipe = project(BRANCH, {"x": samples}, serving={"max_batch_size": 0})
+    module, recipe = torch_project(BRANCH, {"x": samples}, serving={"max_batch_size": 0})
     outcome = convert(recipe)
     assert outcome.status == 0, outcome.err
     assert "torch.jit.script, which keeps branches" in outcome.err
@@ -64,9 +64,9 @@ def test_a_branch_on_values_is_kept_by_scripting(project, convert, version):
     assert not config.parameters
 
 
-def test_a_branch_that_only_a_trace_could_lose_is_refused(project, convert, tmp_path):
+def test_a_branch_that_only_a_trace_could_lose_is_refused(torch_project, convert, tmp_path):
     code = BRANCH.replace("y = y * scale", "y = (lambda v: v * scale)(y)")  # TorchScript knows no lambda
-    _, recipe = project(code, {"x": rows(6, 3)})
+    _, recipe = torch_project(code, {"x": rows(6, 3)})
     outcome = convert(recipe)
     assert outcome.status == 5
     assert "error[script-unequal]" in outcome.err
@@ -74,7 +74,9 @@ def test_a_branch_that_only_a_trace_could_lose_is_refused(project, convert, tmp_
     assert not (tmp_path / "models" / "model").exists()
 
 
-def test_a_trace_keeps_free_axes_and_holds_no_trace_of_the_users_files(project, convert, version, tmp_path):
+def test_a_trace_keeps_free_axes_and_holds_no_trace_of_the_users_files(
+    torch_project, convert, version, tmp_path
+):
     code = """
         class Net(nn.Module):
             def __init__(self):
@@ -86,7 +88,7 @@ def test_a_trace_keeps_free_axes_and_holds_no_trace_of_the_users_files(project, 
                 return self.lin(x).view(rows, length * 2, 3), torch.arange(length).sum() + x.sum((1, 2))
     """
     axes = {"x": {0: "batch", 1: "length"}}
-    module, recipe = project(code, {"x": rows(4, 5, 4)}, export={"dynamic_axes": axes})
+    module, recipe = torch_project(code, {"x": rows(4, 5, 4)}, export={"dynamic_axes": axes})
     outcome = convert(recipe)
     assert outcome.status == 0, outcome.err
     assert "made by torch.jit.trace" in outcome.err
@@ -102,7 +104,7 @@ def test_a_trace_keeps_free_axes_and_holds_no_trace_of_the_users_files(project, 
         assert not [n for n in archive.namelist() if n.endswith(".debug_pkl")]
 
 
-def test_an_operator_without_onnx_form_is_served(project, convert):
+def test_an_operator_without_onnx_form_is_served(torch_project, convert):
     code = """
         class Net(nn.Module):
             def __init__(self):
@@ -112,14 +114,16 @@ def test_an_operator_without_onnx_form_is_served(project, convert):
             def forward(self, x):
                 return torch.linalg.matrix_exp(self.weight + 0 * x.sum()) @ x.unsqueeze(-1)
     """
-    _, recipe = project(code, {"x": rows(4, 3)}, serving={"max_batch_size": 0})
+    _, recipe = torch_project(code, {"x": rows(4, 3)}, serving={"max_batch_size": 0})
     assert convert(recipe).status == 0
     onnx = convert(recipe, "--set", "targets=[onnxruntime]", "--set", "name=other")
     assert onnx.status == 5
     assert "target pytorch" in onnx.err
 
 
-def test_a_quantised_script_is_served_and_lints_clean(project, convert, version, repobuild_cli, tmp_path):
+def test_a_quantised_script_is_served_and_lints_clean(
+    torch_project, convert, version, repobuild_cli, tmp_path
+):
     def quantised(module, home):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -136,7 +140,7 @@ def test_a_quantised_script_is_served_and_lints_clean(project, convert, version,
             def forward(self, x):
                 return self.lin(x)
     """
-    _, recipe = project(code, {"x": rows(4, 8)}, quantised, tolerance={"atol": 0.05, "rtol": 0.05})
+    _, recipe = torch_project(code, {"x": rows(4, 8)}, quantised, tolerance={"atol": 0.05, "rtol": 0.05})
     outcome = convert(recipe)
     assert outcome.status == 0, outcome.err
     linted = repobuild_cli("lint", tmp_path / "models")
@@ -148,7 +152,7 @@ def test_a_quantised_script_is_served_and_lints_clean(project, convert, version,
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="torch.jit ends there")
-def test_an_exported_program_with_free_axes_and_bounds(project, convert, version):
+def test_an_exported_program_with_free_axes_and_bounds(torch_project, convert, version):
     def exported(module, home):
         axis = torch.export.Dim("rows", min=1, max=12)
         program = torch.export.export(module, (torch.zeros(4, 4),), dynamic_shapes=({0: axis},))
@@ -164,7 +168,7 @@ def test_an_exported_program_with_free_axes_and_bounds(project, convert, version
             def forward(self, x):
                 return self.lin(x).view(x.shape[0], 2, 3) + torch.arange(x.shape[0])[:, None, None] * 0
     """
-    module, recipe = project(code, {"x": rows(5, 4)}, exported)
+    module, recipe = torch_project(code, {"x": rows(5, 4)}, exported)
     outcome = convert(recipe)
     assert outcome.status == 0, outcome.err
     _, config = read_config(version.parent)

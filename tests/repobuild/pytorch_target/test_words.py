@@ -20,9 +20,9 @@ LINEAR = """
 
 
 @pytest.fixture
-def weights(project):
+def weights(torch_project):
     """A folder with ``weights.pt``, ``net.py`` and ``samples.npz``."""
-    _, recipe = project(LINEAR, {"x": np.ones((3, 4), np.float32)})
+    _, recipe = torch_project(LINEAR, {"x": np.ones((3, 4), np.float32)})
     recipe.unlink()
     return recipe.parent
 
