@@ -26,6 +26,7 @@ class OnnxRuntimeCompiler:
     filename = "model.onnx"
     parameters: Mapping[str, str] = MappingProxyType({"intra_op_thread_count": "1"})
     """One thread in an operator: several instances then share the cores, and sums come out in one order."""
+    options = ("precision",)
 
     def available(self) -> Availability:
         """Whether one of ONNX Runtime's packages is installed."""

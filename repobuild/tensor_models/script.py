@@ -82,6 +82,7 @@ def export_script(
         InputInvalid: The recipe asks for an answer, or a part of one, that the model has not.
         ConversionFailed: No TorchScript answers as the model does.
     """
+    _refuse_options(recipe)
     maker = _Maker(source, model, recipe, samples.given, folder)
     script, way, notes = maker.best()
     asked, axes = maker.asked, model.axes
@@ -324,6 +325,23 @@ def _refuse_types(specs: Sequence[TensorSpec]) -> None:
             f"Triton's PyTorch backend has no {wrong[0].dtype.value} tensors, and '{wrong[0].name}' is one",
             tuple(Evidence(f"{s.name} is {s.dtype.value}") for s in wrong),
             "let the model take and give other types, or serve it as ONNX: targets: [onnxruntime]",
+        )
+
+
+def _refuse_options(recipe: Recipe) -> None:
+    """Refuse what only an ONNX graph has.
+
+    Raises:
+        InputInvalid: ``option-unfit``.
+    """
+    given = [key for key in ("opset", "keep_inputs", "optimise") if recipe.export.get(key)]
+    if given or recipe.opset is not None:
+        key = (given or ["opset"])[0]
+        raise InputInvalid(
+            "option-unfit",
+            f"export: {key} is about ONNX graphs, and the target '{recipe.targets[0].kind}' has none",
+            (recipe_evidence(recipe, ("export", key), "is given"),),
+            "leave it out",
         )
 
 

@@ -14,9 +14,9 @@ import torch
 
 @pytest.fixture
 def torch_project(tmp_path):
-    """Makes projects: ``torch_project(code, samples, save="weights", **recipe)`` gives module and recipe file.
+    """Makes projects: ``torch_project(code, samples, save="weights", **recipe)``.
 
-    ``save`` is ``weights``, ``script``, or a function that writes the module to a path and gives its name.
+    It gives the module and the recipe file.     ``save`` is ``weights``, ``script``, or a function that writes the module to a path and gives its name.
     """
 
     def make(code: str, samples: dict[str, Any], save: Any = "weights", **recipe: Any) -> tuple[Any, Path]:

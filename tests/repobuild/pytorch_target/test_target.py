@@ -74,9 +74,7 @@ def test_a_branch_that_only_a_trace_could_lose_is_refused(torch_project, convert
     assert not (tmp_path / "models" / "model").exists()
 
 
-def test_a_trace_keeps_free_axes_and_holds_no_trace_of_the_users_files(
-    torch_project, convert, version, tmp_path
-):
+def test_a_trace_keeps_free_axes_and_nothing_of_the_users_files(torch_project, convert, version, tmp_path):
     code = """
         class Net(nn.Module):
             def __init__(self):
