@@ -16,7 +16,8 @@ import torch
 def torch_project(tmp_path):
     """Makes projects: ``torch_project(code, samples, save="weights", **recipe)``.
 
-    It gives the module and the recipe file.     ``save`` is ``weights``, ``script``, or a function that writes the module to a path and gives its name.
+    It gives the module and the recipe file. ``save`` is ``weights``, or a function that writes the module
+    into a folder and gives the name of its file.
     """
 
     def make(code: str, samples: dict[str, Any], save: Any = "weights", **recipe: Any) -> tuple[Any, Path]:
