@@ -1,4 +1,4 @@
-"""The Python call: ``repobuild.convert(estimator, samples=X, repository="models", name="churn")``."""
+"""The Python call: ``repobuild.convert(model, samples=X, repository="models", name="churn")``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from repobuild.build import Changes, Order, Refused
 from repobuild.errors import InputInvalid, RepobuildError, evidence, from_oserror
 from repobuild.handing import write_estimator, write_table
+from repobuild.handing_models import model_name, write_model
 from repobuild.pipeline import convert as build
 from repobuild.recipe.implied import Setting, document_digest, made_recipe, pointed, safe_name
 from repobuild.report import Report
@@ -33,15 +34,26 @@ def convert(
     watch: Watch | None = None,
     **recipe_keys: Any,
 ) -> Report:
-    """Convert a fitted estimator, or a model file, into a version of a Triton model repository.
+    """Convert a model, or a model file, into a version of a Triton model repository.
 
-    An estimator is written to a private temporary folder and loaded from there in a child process, as every
-    model is; handing it over vouches for that very file. It is not changed.
+    A model is written to a private temporary folder and loaded from there in a child process, as every model
+    is; handing it over vouches for that very file, which is pinned by its sha256. The object itself is
+    neither changed nor called: it stays in training mode if it was, and only the copy is put into eval mode.
+
+    An ``nn.Module`` is written by ``torch.save`` with cloudpickle: its parameters, buffers and attributes,
+    and with them the code of every class and function that is not of an installed package, as it is in
+    memory. So what is converted is what the caller has, even if the file of a class was edited since, or the
+    class was written in a notebook. Classes of installed packages are imported by name in the child, which
+    runs the same Python. What ``torch.compile`` and data-parallel training put around a module is taken off.
+    TorchScript, exported programs and ONNX models are written in their own formats.
 
     Args:
-        model: A fitted estimator, or the path of a model file, which needs ``trust`` as on the command line.
-        samples: Real input rows ``[rows, ...]``: an array, a DataFrame, a list of rows, a mapping of names to
-            arrays, or the path of a sample file.
+        model: A fitted estimator of scikit-learn, a ``torch.nn.Module``, a ``torch.jit.ScriptModule``, a
+            ``torch.export.ExportedProgram``, an ``onnx.ModelProto``, or the path of a model file, which needs
+            ``trust`` as on the command line.
+        samples: Real input rows ``[rows, ...]``: an array or tensor, a DataFrame, a list of rows, a mapping
+            of names to arrays or tensors (one for each argument of a module's forward), or the path of a
+            sample file.
         repository: The repository, made if it does not exist.
         name: Model name in it; by default made from the class or the file.
         labels: True targets of the samples, ``[rows]``: an array, a list, a Series, or the path of a file.
@@ -87,7 +99,7 @@ def convert(
 def _source(model: Any, home: Path) -> dict[str, Any]:
     if isinstance(model, str | os.PathLike):
         return {"path": str(Path(model).absolute())}
-    return write_estimator(model, home)
+    return write_model(model, home) or write_estimator(model, home)
 
 
 def _in_callers_words(error: RepobuildError, home: Path) -> RepobuildError:
@@ -113,7 +125,7 @@ def _digest(document: Mapping[str, Any]) -> str:
 def _name(model: Any) -> str:
     if isinstance(model, str | os.PathLike):
         return safe_name(Path(model).stem)
-    return safe_name(type(model).__name__)
+    return safe_name(model_name(model) or type(model).__name__)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from repobuild.compare import Comparison, as_rows, compare
 from repobuild.outputs import Wanted
 from repobuild.recipe.types import EXACT, Bounds, Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
-from repobuild.runners.interface import Runner
+from repobuild.runners.interface import Runnable
 from repobuild.sources.interface import RowsSource
 from repobuild.tensors import Array, Batch, DType, Signature, take
 
@@ -74,7 +74,7 @@ def ask_model(source: RowsSource, samples: Batch, wanted: Sequence[Wanted]) -> R
 
 
 def check_artifact(
-    runner: Runner,
+    runner: Runnable,
     wire: Batch,
     reference: Reference,
     signature: Signature,

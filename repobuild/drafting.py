@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from repobuild.drafting_modules import module_classes
 from repobuild.errors import Evidence, InputInvalid, SourceUntrusted, from_oserror, printable
 from repobuild.interrupts import import_whole
 from repobuild.loaded import Loaded
@@ -80,7 +81,7 @@ def draft_recipe(
             tempfile.TemporaryDirectory(prefix="repobuild-init-") as folder,
             open_source(want.recipe, Path(folder)) as source,
         ):
-            found, notes = _described(source, want.recipe, trust)
+            found, notes, lacks_module = _described(source, want.recipe, trust)
             known: dict[str, Any] = getattr(source, "known_before", dict)()
             digest = getattr(source, "digest", "")
     except OSError as problem:
@@ -93,8 +94,11 @@ def draft_recipe(
             "path": _scalar(_relative(model, home)),
             "kind": _scalar(facts["kind"]) if facts.get("kind") else None,
             "sha256": digest,
-            "source_options": section_lines("source", {"path", "kind", "sha256"}),
+            "source_options": section_lines(
+                "source", {"path", "kind", "sha256", *(("module",) if lacks_module else ())}
+            ),
             "findings": _findings(found, facts),
+            "module": _module(model, home) if lacks_module else (),
             "samples": _scalar(_relative(samples, home)) if samples else None,
             "samples_about": "real rows; checks, warm-up and golden answers are made of them",
             "inputs": [_input(s, typed=isinstance(found, LoadedTensors)) for s in found.inputs]
@@ -152,21 +156,42 @@ def write_draft(draft: Draft, to: Path, *, force: bool = False) -> None:
         raise from_oserror(problem, f"writing {to}") from problem
 
 
-def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Loaded | None, tuple[str, ...]]:
-    """The loaded model where that is allowed, else why it was not loaded."""
+def _described(source: Source, recipe: Recipe, trust: Trust) -> tuple[Loaded | None, tuple[str, ...], bool]:
+    """The loaded model where that is allowed, else why not; and whether its class has to be named."""
     table = read_table(recipe.samples, recipe.samples_given) if recipe.samples is not None else None
     try:
         source.vouch(trust)
     except SourceUntrusted:
         told = "the model was not loaded, so its inputs and outputs are left open; --trust loads it"
-        return None, (told,)
+        return None, (told,), False
+    except InputInvalid as problem:
+        if problem.code != "module-needed":
+            raise
+        told = "the file holds weights alone: fill in source.module, the class that they belong to"
+        return None, (told,), True
     import_whole(["numpy"])
     if source.takes == "tensors":
         loaded, samples = load_tensors(recipe, cast("TensorSource", source))
-        return loaded, (*loaded.facts.get("notes", ()), *samples.notes)
+        return loaded, (*loaded.facts.get("notes", ()), *samples.notes), False
     layout = table.layout() if table is not None else None
     found = cast("RowsSource", source).describe(recipe, layout)
-    return found, tuple(found.facts.get("notes", ()))
+    return found, tuple(found.facts.get("notes", ())), False
+
+
+def _module(model: Path, home: Path) -> tuple[str, ...]:
+    """Lines of ``module:`` to fill in; the only module class beside the weights is a guess worth writing."""
+    found = module_classes(model.parent)
+    file, name = found[0] if len(found) == 1 else ("net.py", "Net")
+    told = "a guess: the only module beside the weights" if len(found) == 1 else "fill in"
+    more = [f"# {_comment(f'{f}: {n}')}" for f, n in found[:SHOWN]] if len(found) > 1 else []
+    path = _relative(model.parent / file, home)
+    return (
+        f"module:  # {told}; its code is imported with --trust module",
+        f"  file: {_scalar(path)}",
+        f"  class: {_scalar(name)}",
+        "  # kwargs: {hidden: 32}  # arguments of the class",
+        *more,
+    )
 
 
 def _findings(found: Loaded | None, facts: dict[str, Any]) -> list[str]:

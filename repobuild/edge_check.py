@@ -11,7 +11,7 @@ from repobuild.errors import RepobuildError
 from repobuild.outputs import Wanted
 from repobuild.recipe.types import Tolerance
 from repobuild.report import Check, Deviation, Fail, Pass, Skip
-from repobuild.runners.interface import Runner
+from repobuild.runners.interface import Runnable
 from repobuild.samples.edges import BESIDE, THRESHOLD, EdgeRows
 from repobuild.samples.texts import FORMS
 from repobuild.sources.interface import RowsSource
@@ -98,7 +98,7 @@ def ask_edges(source: RowsSource, rows: EdgeRows, wanted: Sequence[Wanted]) -> E
 
 
 def run_edges(
-    runner: Runner, requests: Sequence[Batch], reference: EdgeReference, tolerance: Tolerance
+    runner: Runnable, requests: Sequence[Batch], reference: EdgeReference, tolerance: Tolerance
 ) -> EdgeOutcome:
     """Put every edge row through a graph and compare.
 

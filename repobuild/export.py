@@ -33,10 +33,10 @@ DEFAULT_OPSET = 17
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A model as ONNX in normal form.
+    """A model in the form that a compiler takes: ONNX in normal form, or TorchScript.
 
     Attributes:
-        path: The ONNX file.
+        path: The file.
         signature: Its tensors.
         wanted: What its outputs are.
         wire: The samples in the types of its inputs.

@@ -134,9 +134,11 @@ def _npz(arrays: Mapping[Any, Any], file: Path, key: str) -> str:
 def _array(value: Any, key: str) -> Any:
     import numpy as np
 
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        value = value.detach().cpu()
     try:
         array = np.asarray(value)
-    except ValueError as problem:
+    except (ValueError, TypeError) as problem:
         raise _unfit(key, str(problem)) from problem
     if array.dtype.kind == "O" and array.size and all(isinstance(v, str) for v in array.ravel()):
         array = array.astype(np.str_)

@@ -1,4 +1,4 @@
-"""What repobuild is, on one screen: a recipe becomes ONNX, an artifact, a checked and served version."""
+"""What repobuild is, on one screen: a recipe becomes a graph, an artifact, a checked and served version."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from repobuild.prepare import refuse_early, target_release
 from repobuild.refine import Refined, departure, real_float16, refine
 from repobuild.releases import Release
 from repobuild.report import Fail, Report
+from repobuild.runners.interface import Runner
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Source
 from repobuild.tensor_models.load import LoadedTensors
@@ -89,9 +90,10 @@ def load(ledger: Ledger, source: Source) -> tuple[Loaded, LoadedSamples]:
 def export(
     ledger: Ledger, source: Source, model: Loaded, samples: LoadedSamples, release: Release, shop: Workshop
 ) -> Graph:
-    """Make ONNX in normal form, in the precision that is needed, and ask the model itself for its answers."""
+    """Bring the model into the form that the target is made of, and ask the model itself for its answers."""
     with ledger.step("export") as done:
-        graph = export_any(source, model, ledger.recipe, samples, release, shop.work)
+        compiler: Compiler = COMPILERS.load(ledger.recipe.targets[0].kind)()
+        graph = export_any(source, model, ledger.recipe, samples, release, shop.work, compiler.form)
         ledger.found_graph(graph)
         done.say(ledger.signature_text())
         return graph
@@ -100,8 +102,9 @@ def export(
 def refine_graph(ledger: Ledger, graph: Graph, model: Loaded, release: Release, shop: Workshop) -> Refined:
     """Optimise the graph as far as that helps, in the precision that the target asks for."""
     with ledger.step("refine") as done:
-        takes_tensors = isinstance(model, LoadedTensors)
-        refined = refine(graph, ledger.recipe, release, shop.work, optimised=takes_tensors)
+        compiler: Compiler = COMPILERS.load(ledger.recipe.targets[0].kind)()
+        optimised = compiler.form == "onnx" and isinstance(model, LoadedTensors)
+        refined = refine(graph, ledger.recipe, release, shop.work, optimised=optimised)
         ledger.found_refined(refined)
         done.say("; ".join(a.detail for a in refined.applied) or "the graph as it is")
         return refined
@@ -128,15 +131,18 @@ def check(
     """Compare the artifact with the model on every row and edge row, and hold it against the budget."""
     with ledger.step("check") as done:
         recipe, graph = ledger.recipe, refined.graph
-        runner = RUNNERS.load(artifact.kind)(artifact.path)
         flips = {w.name: recipe.budget.label_flips or 0 for w in graph.wanted if w.is_label}
-        ledger.checks.extend(
-            check_artifact(runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, flips)
-        )
-        ledger.checks.append(edge_check(run_edges(runner, graph.edge_requests, graph.edges, graph.tolerance)))
-        if refined.rounds:
-            ledger.checks.append(real_float16(refined, shop.work / "rounded"))
-        answers: Batch = runner.run(graph.wire)
+        kind: type[Runner] = RUNNERS.load(artifact.kind)
+        with kind.of(artifact) as runner:
+            compared = check_artifact(
+                runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, flips
+            )
+            ledger.checks.extend(compared)
+            edges = run_edges(runner, graph.edge_requests, graph.edges, graph.tolerance)
+            ledger.checks.append(edge_check(edges))
+            if refined.rounds:
+                ledger.checks.append(real_float16(refined, shop.work / "rounded"))
+            answers: Batch = runner.run(graph.wire)
         truth = read_labels(recipe, samples.count)
         if truth is not None:
             classes = model.facts.get("classes")
@@ -167,7 +173,7 @@ def stage(ledger: Ledger, artifact: Artifact, graph: Graph, shop: Workshop) -> E
             shop,
             ledger.recipe,
             artifact,
-            compiler.backend,
+            compiler,
             graph.max_batch_size,
             graph.warm,
             graph.labels,

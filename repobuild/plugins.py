@@ -84,8 +84,18 @@ KNOWN_SOURCES = frozenset({"xgboost", "lightgbm", "catboost"})
 """Kinds that recipes may name and files are recognised as, though no source reads them yet."""
 
 COMPILERS = Registry(
-    "repobuild.compilers", {"onnxruntime": "repobuild.compilers.onnxruntime:OnnxRuntimeCompiler"}, {}
+    "repobuild.compilers",
+    {
+        "onnxruntime": "repobuild.compilers.onnxruntime:OnnxRuntimeCompiler",
+        "pytorch": "repobuild.compilers.pytorch:PyTorchCompiler",
+    },
+    {},
 )
 RUNNERS = Registry(
-    "repobuild.runners", {"onnxruntime": "repobuild.runners.onnxruntime:OnnxRuntimeRunner"}, {}
+    "repobuild.runners",
+    {
+        "onnxruntime": "repobuild.runners.onnxruntime:OnnxRuntimeRunner",
+        "pytorch": "repobuild.runners.pytorch:PyTorchRunner",
+    },
+    {},
 )

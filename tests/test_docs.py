@@ -33,7 +33,7 @@ def block(language, word, page=README):
 def trained(recipe, tmp_path):
     """A copy of a worked example, trained by its own script."""
     home = tmp_path / recipe.parent.name
-    shutil.copytree(recipe.parent, home, ignore=shutil.ignore_patterns("*.joblib", "*.npy"))
+    shutil.copytree(recipe.parent, home, ignore=shutil.ignore_patterns("*.joblib", "*.np?", "*.safetensors"))
     subprocess.run([sys.executable, home / "train.py"], check=True, capture_output=True, timeout=120)
     return home
 
@@ -41,7 +41,8 @@ def trained(recipe, tmp_path):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.name)
 def test_every_worked_example_converts(recipe, tmp_path, repobuild_cli):
     home = trained(recipe, tmp_path)
-    outcome = repobuild_cli("convert", home, "-r", tmp_path / "models", "--trust", "pickle")
+    vouched = ("--trust", "pickle", "--trust", "module")
+    outcome = repobuild_cli("convert", home, "-r", tmp_path / "models", *vouched)
     assert outcome.status == 0, outcome.err
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from repobuild.artifact import Artifact
 from repobuild.tensors import Signature
@@ -26,10 +27,15 @@ class Unavailable:
 
 
 Availability: TypeAlias = Available | Unavailable
+Form: TypeAlias = Literal["onnx", "torchscript"]
+"""What a model is brought into before it is compiled; each is made and compared with the model by itself."""
 
 
 class Compiler(Protocol):
     """Makes an artifact for one kind of hardware."""
+
+    form: Form
+    """What it compiles."""
 
     backend: str
     """Triton's backend that loads the artifact."""
@@ -37,14 +43,17 @@ class Compiler(Protocol):
     filename: str
     """The file name under which Triton looks for the artifact in a version folder."""
 
+    parameters: Mapping[str, str]
+    """Parameters that config.pbtxt gets where the recipe does not set them."""
+
     def available(self) -> Availability:
         """Whether it can run on this machine."""
 
     def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
-        """Compile an ONNX file in normal form.
+        """Compile a model that is in the compiler's form.
 
         Args:
-            graph: The ONNX file.
+            graph: The ONNX file in normal form, or the TorchScript file.
             signature: Its tensors.
             to: File to write.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 
 from repobuild.artifact import Artifact, Tool, file_digest
-from repobuild.compilers.interface import Availability, Available, Unavailable
+from repobuild.compilers.interface import Availability, Available, Form, Unavailable
 from repobuild.errors import EnvironmentLacking, from_oserror
 from repobuild.graph.external import load_graph, locations
 from repobuild.runners.onnxruntime import open_session
@@ -19,8 +21,11 @@ ORT_HINT = "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with 
 class OnnxRuntimeCompiler:
     """Copies the graph into place after ONNX Runtime has loaded it."""
 
+    form: Form = "onnx"
     backend = "onnxruntime"
     filename = "model.onnx"
+    parameters: Mapping[str, str] = MappingProxyType({"intra_op_thread_count": "1"})
+    """One thread in an operator: several instances then share the cores, and sums come out in one order."""
     options = ("precision",)
 
     def available(self) -> Availability:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from repobuild.triton import format_config, model_config, parse_config
 
 CONFIG_FILE = "config.pbtxt"
 TEMPLATE = "config.pbtxt.j2"
+INDEXED = re.compile(r"(?:(?!__).)*__[0-9]+")
+"""Names by whose number Triton's PyTorch backend finds a tensor."""
+
 HEADER = "# Written by repobuild, which replaces this file only while the rest of it has sha256 "
 
 
@@ -53,12 +57,19 @@ class ConfigContext:
     warmup: tuple[WarmupSample, ...]
 
 
-def complete_serving(serving: Mapping[str, Any], *, batched: bool, cpu_only: bool) -> Any:
+def complete_serving(
+    serving: Mapping[str, Any], *, batched: bool, cpu_only: bool, parameters: Mapping[str, str]
+) -> Any:
     """The ``serving:`` section with repobuild's defaults for what it leaves open.
 
     Defaults: dynamic batching without delay when there is a batch dimension, one instance on the CPU where
-    the graph has CPU operators only, one thread in an operator (several instances then share the cores, and
-    sums come out in one order).
+    the answers were checked on the CPU only, and the compiler's own parameters.
+
+    Args:
+        serving: The section.
+        batched: Whether there is a batch dimension.
+        cpu_only: Whether the artifact was checked on the CPU only.
+        parameters: Parameters to set where the section does not.
 
     Raises:
         InputInvalid: The section asks for batching that the model cannot have.
@@ -76,8 +87,9 @@ def complete_serving(serving: Mapping[str, Any], *, batched: bool, cpu_only: boo
     if not message.instance_group and cpu_only:
         group = message.instance_group.add()
         group.count, group.kind = 1, type(group).KIND_CPU
-    if "intra_op_thread_count" not in message.parameters:
-        message.parameters["intra_op_thread_count"].string_value = "1"
+    for key, value in parameters.items():
+        if key not in message.parameters:
+            message.parameters[key].string_value = value
     return message
 
 
@@ -181,6 +193,28 @@ def config_mistakes(message: Any, signature: Signature) -> Iterator[str]:
                 h != w and not (free and w == -1) for h, w in zip(have, want, strict=True)
             ):
                 yield f"{what} '{item.name}' has dims {list(have)}, the graph has {list(want)}"
+
+
+def order_mistakes(message: Any, signature: Signature) -> Iterator[str]:
+    """Where Triton's PyTorch backend would take a tensor of a configuration for another one.
+
+    It finds outputs by the number in ``<name>__<number>``, and else by their order in the configuration;
+    inputs likewise, unless they are called as the arguments of forward, which only identifiers can be.
+
+    Args:
+        message: A ModelConfig message.
+        signature: The artifact's tensors, in the artifact's order.
+    """
+    for what, specs, items in (
+        ("input", signature.inputs, message.input),
+        ("output", signature.outputs, message.output),
+    ):
+        have, want = [i.name for i in items], [s.name for s in specs]
+        found = all(INDEXED.fullmatch(n) for n in want)
+        if what == "input":
+            found = found or all(n.isidentifier() and n.isascii() for n in want)
+        if not found and have != want[: len(have)]:
+            yield f"{what}s are {', '.join(have)}, and must stand in the order {', '.join(want)}"
 
 
 def warmup_mistakes(message: Any, files: Mapping[str, bytes]) -> Iterator[str]:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.artifact import Artifact
+from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
-from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
+from repobuild.emit.config import CONFIG_FILE, complete_serving, order_mistakes, render_config
 from repobuild.emit.labels import make_labels
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
-from repobuild.errors import InputInvalid, from_oserror
+from repobuild.errors import Evidence, InputInvalid, from_oserror
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.tensors import Batch, Signature
@@ -57,7 +58,7 @@ def emit(
     shop: Workshop,
     recipe: Recipe,
     artifact: Artifact,
-    backend: str,
+    compiler: Compiler,
     max_batch_size: int,
     warm: Batch,
     labels: Mapping[str, Sequence[str]] | None = None,
@@ -72,7 +73,7 @@ def emit(
         shop: The build's workshop.
         recipe: Name and ``serving:`` section.
         artifact: The checked artifact; it is moved into the version folder.
-        backend: Triton's backend for it.
+        compiler: What made it; it knows Triton's backend for it.
         max_batch_size: 0 without a batch dimension.
         warm: A request in the inputs' own types, of one row with a batch dimension.
         labels: Text of each element by output, for label files.
@@ -94,14 +95,16 @@ def emit(
             (recipe_evidence(recipe, ("serving", "max_batch_size"), f"at most {LARGEST_BATCH}"),),
             "Triton allocates and warms up for it; some hundreds are already large",
         )
-    serving = complete_serving(recipe.serving, batched=signature.batched, cpu_only=True)
+    serving = complete_serving(
+        recipe.serving, batched=signature.batched, cpu_only=True, parameters=compiler.parameters
+    )
     _prefers_possible_sizes(serving, max_batch_size, recipe)
     for name, names in (classes or {}).items():
         serving.parameters[f"{CLASSES}{name}"].string_value = json.dumps(list(names), ensure_ascii=False)
     samples = warmup.make_warmup(signature, warm, max_batch_size)
     texts = make_labels(labels or {})
     rendered = render_config(
-        recipe.name, backend, signature, serving, max_batch_size, samples, texts.by_output
+        recipe.name, compiler.backend, signature, serving, max_batch_size, samples, texts.by_output
     )
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
@@ -117,6 +120,8 @@ def emit(
     version = next_version(existing, shop.state, recipe.name)
     config = parse_config(text, home / CONFIG_FILE)
     _serves_new_version(config, version, recipe)
+    if compiler.form == "torchscript":
+        _keeps_order(config, signature, home)
     folder = shop.models / recipe.name
     ours = not settled.kept
     try:
@@ -171,6 +176,17 @@ def _serves_new_version(config: Any, version: int, recipe: Recipe) -> None:
             f"version_policy serves versions {list(policy.specific.versions)}, and this would be {version}",
             (recipe_evidence(recipe, ("serving", "version_policy"), f"{version} is not among them"),),
             "add it, or serve the latest versions",
+        )
+
+
+def _keeps_order(config: Any, signature: Signature, home: Path) -> None:
+    wrong = list(order_mistakes(config, signature))
+    if wrong:
+        raise InputInvalid(
+            "config-edited",
+            "config.pbtxt would serve tensors of the model under names of others",
+            tuple(Evidence(line, file=str(home / CONFIG_FILE)) for line in wrong),
+            "put them in that order, or pass --update-config",
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import Evidence, InputInvalid
+from repobuild.recipe.tensorflow import refuse_saved_model
 from repobuild.recipe.types import (
     DEFAULT_ATOL,
     DEFAULT_RTOL,
@@ -34,7 +35,13 @@ SHOWN_MISTAKES = 100
 
 
 def find_recipe(path: Path) -> Path:
-    """The recipe file itself, or ``recipe.yaml`` of the folder that was named."""
+    """The recipe file itself, or ``recipe.yaml`` of the folder that was named.
+
+    Raises:
+        ConversionFailed: The folder is a model of TensorFlow.
+    """
+    if path.is_dir() and not (path / RECIPE_FILE).exists():
+        refuse_saved_model(path, str(path))
     return path / RECIPE_FILE if path.is_dir() else path
 
 

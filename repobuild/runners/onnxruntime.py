@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from repobuild.artifact import Artifact
 from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
 from repobuild.tensors import Array, Batch
 
@@ -52,6 +54,19 @@ class OnnxRuntimeRunner:
     def __init__(self, path: Path) -> None:
         self._session = open_session(path)
         self._names = [o.name for o in self._session.get_outputs()]
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> Self:
+        """See :meth:`repobuild.runners.interface.Runner.of`."""
+        return cls(artifact.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
 
     def run(self, batch: Batch) -> dict[str, Array]:
         """See :meth:`repobuild.runners.interface.Runner.run`."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from repobuild.errors import InputInvalid, from_oserror
 from repobuild.plugins import KNOWN_SOURCES, SOURCES
+from repobuild.recipe.tensorflow import refuse_saved_model
 from repobuild.recipe.types import Recipe
 from repobuild.sources.containers import read_head, refuse_strangers
 from repobuild.sources.content import Content, content_of
@@ -30,8 +31,10 @@ def open_source(recipe: Recipe, folder: Path) -> Source:
 
     Raises:
         InputInvalid: The file is missing or of no known kind.
+        ConversionFailed: It is the folder of a TensorFlow model.
         EnvironmentLacking: It cannot be read.
     """
+    refuse_saved_model(recipe.source.path, recipe.source.given)
     kind = recipe.source.kind
     if recipe.source.path.suffix.lower() == PYTHON and kind in (*ANY, "torch"):
         return _load("torch-factory", recipe, folder)

@@ -223,6 +223,24 @@ class TensorExport:
     bounds: Mapping[str, Mapping[int, tuple[int, int | None]]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptExport:
+    """Such a model as TorchScript.
+
+    Attributes:
+        path: The file.
+        arguments: Names of its forward's arguments, in the order of the inputs.
+        shapes: Shape of each output as PyTorch derives it, ``None`` for a free axis; ``None`` in place of all
+            where nothing declares them.
+        devices: Devices that its code names.
+    """
+
+    path: Path
+    arguments: tuple[str, ...]
+    shapes: tuple[tuple[int | None, ...], ...] | None
+    devices: tuple[str, ...]
+
+
 class TensorSource(Source, Protocol):
     """A model that takes named tensors: PyTorch, ONNX."""
 
@@ -269,4 +287,33 @@ class TensorSource(Source, Protocol):
 
         Raises:
             ConversionFailed: There is no way; the operator and the line of the user's code are named.
+        """
+
+    def script_ways(self) -> tuple[str, ...]:
+        """Ways in which the model can be made TorchScript, the more faithful first; none where it cannot."""
+
+    def make_script(
+        self, way: str, to: Path, example: Batch, wiring: Mapping[str, Any], *, freeze: bool
+    ) -> ScriptExport:
+        """Write the model as TorchScript that takes and gives tensors as they are on the wire.
+
+        Args:
+            way: One of :meth:`script_ways`.
+            to: File to write.
+            example: A request as it comes over the wire, that the model answers.
+            wiring: ``ranks`` (axes that the model wants, by input), ``outputs`` (``answer`` and ``index`` of
+                each) and ``lowest`` (axes that an output has at least).
+            freeze: Fold weights into the code.
+
+        Raises:
+            ConversionFailed: ``script-failed``: PyTorch makes none in this way.
+        """
+
+    def ask_script(self, script: ScriptExport, names: Sequence[str], request: Batch) -> Batch | str:
+        """The answers of the script that was made last, in the model's own process, or why it refuses.
+
+        Args:
+            script: The script.
+            names: Names of its outputs.
+            request: One array an input, as it comes over the wire.
         """

@@ -10,10 +10,11 @@ from repobuild.artifact import Tool
 from repobuild.errors import ConversionFailed, EnvironmentLacking
 from repobuild.recipe.types import Recipe
 from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
-from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport
+from repobuild.sources.interface import ScriptExport, TensorArgument, TensorDescription, TensorExport
 from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import save_batch, writing
 from repobuild.worker.many import load_many, save_many
+from repobuild.worker.script_host import ask_script
 
 DATA = f"{EXPORTED}.data"
 
@@ -95,6 +96,39 @@ class TensorsInChild(ChildSource):
                 for name, axes in reply.get("bounds", {}).items()
             },
         )
+
+    def script_ways(self) -> tuple[str, ...]:
+        """See :meth:`repobuild.sources.interface.TensorSource.script_ways`."""
+        return tuple(self._child().call("script_ways")["ways"])
+
+    def make_script(
+        self, way: str, to: Path, example: Batch, wiring: Mapping[str, Any], *, freeze: bool
+    ) -> ScriptExport:
+        """See :meth:`repobuild.sources.interface.TensorSource.make_script`."""
+        question = self._folder / QUESTION
+        with writing("the example for TorchScript"):
+            save_batch(question, example)
+        child = self._child()
+        made = child.place / to.name
+        made.unlink(missing_ok=True)
+        reply = child.call(
+            "make_script", way=way, to=str(made), example=str(question), plan=dict(wiring), freeze=freeze
+        )
+        shapes = reply["shapes"]
+        found = ScriptExport(
+            child.take(to.name, to),
+            tuple(reply["arguments"]),
+            None if shapes is None else tuple(tuple(shape) for shape in shapes),
+            tuple(reply["devices"]),
+        )
+        child.call(
+            "open_script_file", path=str(to), inputs=list(wiring["ranks"]), outputs=list(wiring["names"])
+        )
+        return found
+
+    def ask_script(self, script: ScriptExport, names: Sequence[str], request: Batch) -> Batch | str:
+        """See :meth:`repobuild.sources.interface.TensorSource.ask_script`."""
+        return ask_script(self._child(), self._folder, names, request)
 
     def try_graph(self, graph: Path) -> None:
         """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""

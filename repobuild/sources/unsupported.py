@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from repobuild.errors import ConversionFailed, Evidence
+from repobuild.recipe.tensorflow import commands, tensorflow_refused
 from repobuild.recipe.types import Recipe
 from repobuild.sources.archive_scan import ArchiveScan, scan_archive
 from repobuild.sources.in_child import ChildSource
@@ -55,6 +56,8 @@ class UnsupportedSource(ChildSource):
             if lines:
                 what = f"is {self._file.content.what} with pickles inside: loading it runs what they name"
                 raise untrusted(self._file, what, lines)
+        if commands(self._kind, self._given) is not None:
+            raise tensorflow_refused(self._kind, self._file.content.what, self._given)
         raise ConversionFailed(
             "source-unsupported",
             f"{self._given} is {self._file.content.what}, which is not converted yet",

@@ -78,7 +78,8 @@ def export_tensors(
         fixed = fixed_batch(model, recipe, problem)
         if fixed is None:
             raise
-        why = f"no batch dimension: the exporter fixes the batch axis ({_first(problem)}); one row a request"
+        said = first_words(problem)
+        why = f"no batch dimension: the exporter fixes the batch axis ({said}); one row a request"
         one = resized(samples.given, model.feed.free(), model.feed.batch or "", 1)
         maker = replace_samples(maker, replace(samples, given=one, count=1))
         return maker.make(fixed, source.ask, (why,))
@@ -110,7 +111,7 @@ class _Maker:
         try:
             made = self.make(axes, RowByRow(self.source.ask).ask)
         except RepobuildError as problem:
-            return None, f"no batch dimension: the file fixes the batch axis to 1 ({_first(problem)})"
+            return None, f"no batch dimension: the file fixes the batch axis to 1 ({first_words(problem)})"
         wrong = self.differences(made)
         if wrong or not made.signature.batched:
             return None, (
@@ -130,7 +131,7 @@ class _Maker:
         try:
             answers = runner.run(made.wire)
         except RepobuildError as problem:
-            return _first(problem)
+            return first_words(problem)
         for name, want in made.reference.batched.items():
             outcome = compare(name, answers[name], want, made.tolerance.of(name))
             if not outcome.holds:
@@ -142,8 +143,8 @@ class _Maker:
         """Ask, export, normalise, measure."""
         recipe, feed = self.recipe, axes.feed
         wanted, renamed = _wanted(recipe, self.model)
-        tolerance = _tolerance(recipe, self.model)
-        asked = _ask(ask, axes, self.samples.given, wanted, tolerance, recipe)
+        tolerance = tolerance_of(recipe, self.model)
+        asked = ask_reference(ask, axes, self.samples.given, wanted, tolerance, recipe)
         exported = self._export(feed, axes, asked)
         within = narrowed(axes, exported)
         if within.bounds[0] > axes.bounds[0] and asked.batched:
@@ -180,9 +181,9 @@ class _Maker:
             reference=asked.reference,
             edges=asked.edges,
             edge_requests=requests,
-            warm=self._warm(feed, asked, wire),
+            warm=warm_request(feed, asked, wire),
             tolerance=tolerance,
-            max_batch_size=self._largest(axes) if asked.batched else 0,
+            max_batch_size=largest_batch(recipe, axes) if asked.batched else 0,
             precision=(),
             notes=(
                 *notes,
@@ -194,7 +195,7 @@ class _Maker:
                 *told,
                 *edge_notes(outcome),
             ),
-            further=_further(requests, asked, self._largest(axes)),
+            further=further_requests(requests, asked, largest_batch(recipe, axes)),
         )
 
     def _export(self, feed: TensorFeed, axes: Axes, asked: Asked) -> TensorExport:
@@ -286,27 +287,34 @@ class _Maker:
             for w in wanted
         )
 
-    def _warm(self, feed: TensorFeed, asked: Asked, wire: Batch) -> Batch:
-        if asked.batched:
-            return take(wire, 0, 1)
-        for probe, answer in zip(asked.probes, asked.edges.answers, strict=True):
-            if feed.batch and probe.about == ("size", f"{feed.batch} = 1") and not isinstance(answer, str):
-                return feed.to_wire(probe.request, batched=False)
-        return wire
 
-    def _largest(self, axes: Axes) -> int:
-        """The recipe's max_batch_size within the bounds of the file."""
-        want, most = wanted_batch(self.recipe), axes.bounds[1]
-        if most is None or want <= most:
-            return want
-        if "max_batch_size" in self.recipe.serving:
-            raise InputInvalid(
-                "serving-unfit",
-                f"max_batch_size {want} is more than the model's file takes, which is {most} rows",
-                (recipe_evidence(self.recipe, ("serving", "max_batch_size"), f"the file's bound is {most}"),),
-                f"write max_batch_size: {most}, or export the program with a larger bound",
-            )
-        return most
+def warm_request(feed: TensorFeed, asked: Asked, wire: Batch) -> Batch:
+    """A request for warm-up: of one row where there are rows."""
+    if asked.batched:
+        return take(wire, 0, 1)
+    for probe, answer in zip(asked.probes, asked.edges.answers, strict=True):
+        if feed.batch and probe.about == ("size", f"{feed.batch} = 1") and not isinstance(answer, str):
+            return feed.to_wire(probe.request, batched=False)
+    return wire
+
+
+def largest_batch(recipe: Recipe, axes: Axes) -> int:
+    """The recipe's max_batch_size within the bounds of the file.
+
+    Raises:
+        InputInvalid: ``serving-unfit``: the recipe asks for more.
+    """
+    want, most = wanted_batch(recipe), axes.bounds[1]
+    if most is None or want <= most:
+        return want
+    if "max_batch_size" in recipe.serving:
+        raise InputInvalid(
+            "serving-unfit",
+            f"max_batch_size {want} is more than the model's file takes, which is {most} rows",
+            (recipe_evidence(recipe, ("serving", "max_batch_size"), f"the file's bound is {most}"),),
+            f"write max_batch_size: {most}, or export the program with a larger bound",
+        )
+    return most
 
 
 def replace_samples(maker: _Maker, samples: TensorSamples) -> _Maker:
@@ -337,15 +345,20 @@ def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[tuple[Wanted, ...], l
     return wanted, notes
 
 
-def _tolerance(recipe: Recipe, model: LoadedTensors) -> Tolerance:
+def tolerance_of(recipe: Recipe, model: LoadedTensors) -> Tolerance:
     """The recipe's, or what the model's own precision allows, in proportion to the size of the answers."""
     halves = {"float16", "bfloat16"} & set(model.facts.get("weights", ()))
     return recipe.tolerance.or_scaled(1e-2 if halves else None)
 
 
-def _ask(
+def ask_reference(
     ask: Ask, axes: Axes, given: Batch, wanted: Sequence[Wanted], tolerance: Tolerance, recipe: Recipe
 ) -> Asked:
+    """The model's own answers, see :func:`repobuild.tensor_models.reference.ask_all`.
+
+    Raises:
+        InputInvalid: The model refuses what it answered before, or a selection does not fit.
+    """
     try:
         return ask_all(
             ask,
@@ -390,7 +403,9 @@ def _ranks(
     return {name: array.ndim for name, array in OnnxRuntimeRunner(probe).run(wire).items()}
 
 
-def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tuple[Batch, Batch], ...]:
+def further_requests(
+    requests: Sequence[Batch], asked: Asked, largest: int
+) -> tuple[tuple[Batch, Batch], ...]:
     """Requests of other sizes, to be replayed through the server."""
     found = []
     for probe, request, answer in zip(asked.probes, requests, asked.edges.answers, strict=True):
@@ -401,5 +416,6 @@ def _further(requests: Sequence[Batch], asked: Asked, largest: int) -> tuple[tup
     return tuple(found)
 
 
-def _first(problem: RepobuildError) -> str:
+def first_words(problem: RepobuildError) -> str:
+    """An error in one line."""
     return f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from repobuild.tensors import Array, Batch
+from repobuild.worker.script_maker import TRACE, Scriptable, examined
+from repobuild.worker.script_program import traceable
 from repobuild.worker.torch_export import LEAST_BY_CONVENTION, finite, write_onnx
 from repobuild.worker.torch_model import ask_module, describe_module
 from repobuild.worker.torch_signature import Argument, Given, match_arguments
@@ -66,6 +68,19 @@ class ProgramModel:
             to,
             self._given,
         )
+
+    @property
+    def given(self) -> str:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        return self._given
+
+    def scriptable(self) -> Scriptable:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        return Scriptable(traceable(self._program), self._calling, self._said, (TRACE,), self._examined)
+
+    def _examined(self, wrapper: Any, inputs: Sequence[Any]) -> list[Any]:
+        """The program is such an examination already; its own outputs tell the shapes of its answers."""
+        return examined(wrapper, inputs)
 
     def _in_order(self) -> list[Argument]:
         order = list(_leaves(self._program))

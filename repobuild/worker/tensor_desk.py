@@ -9,7 +9,7 @@ from typing import Any
 
 from repobuild.worker.arrays import load_batch, writing
 from repobuild.worker.many import load_many, save_many
-from repobuild.worker.tensor_model import Declined, TensorModel
+from repobuild.worker.tensor_model import Declined, ScriptableModel, TensorModel
 
 OPENERS: Mapping[str, str] = {
     "torch": "repobuild.worker.torch_loading:open_module",
@@ -54,6 +54,29 @@ class TensorDesk:
         """Write the model as ONNX."""
         axes = {name: {int(a): label for a, label in found.items()} for name, found in free.items()}
         return self._model().export(opset, Path(to), load_batch(Path(example)), axes)
+
+    def make_script(
+        self, way: str, to: str, example: str, plan: dict[str, Any], freeze: bool
+    ) -> dict[str, Any]:
+        """Write the model as TorchScript; see :func:`repobuild.worker.script_maker.make_script`."""
+        from repobuild.worker.script_maker import Wiring, make_script
+
+        model = self._model()
+        assert isinstance(model, ScriptableModel)
+        return make_script(
+            model.scriptable(),
+            way,
+            Wiring.read(plan),
+            load_batch(Path(example)),
+            Path(to),
+            Path(model.given).name,
+            freeze=freeze,
+        )
+
+    def script_ways(self) -> dict[str, Any]:
+        """How the model can be made TorchScript; nothing where it cannot."""
+        model = self._model()
+        return {"ways": list(model.scriptable().ways) if isinstance(model, ScriptableModel) else []}
 
     def _model(self) -> TensorModel:
         assert self._held is not None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from repobuild.tensors import Array, Batch
+
+if TYPE_CHECKING:
+    from repobuild.worker.script_maker import Scriptable
 
 
 class Declined(Exception):
@@ -53,3 +56,15 @@ class TensorModel(Protocol):
         Raises:
             ConversionFailed: There is no way; the operator and the line of the user's code are named.
         """
+
+
+@runtime_checkable
+class ScriptableModel(TensorModel, Protocol):
+    """A loaded model that TorchScript can be made of."""
+
+    @property
+    def given(self) -> str:
+        """The model file as the recipe has it."""
+
+    def scriptable(self) -> Scriptable:
+        """What TorchScript is made of."""

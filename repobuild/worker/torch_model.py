@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import InputInvalid, evidence
 from repobuild.tensors import Array, Batch
@@ -14,6 +14,9 @@ from repobuild.worker.tensor_model import Declined
 from repobuild.worker.torch_export import write_onnx
 from repobuild.worker.torch_signature import Calling, Given, match_arguments
 from repobuild.worker.torch_structure import Unnameable, tensors_of
+
+if TYPE_CHECKING:
+    from repobuild.worker.script_maker import Scriptable
 
 REFUSALS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, NotImplementedError)
 """What modules raise on inputs that they do not take."""
@@ -70,6 +73,17 @@ class TorchModel:
             to,
             self._display(),
         )
+
+    @property
+    def given(self) -> str:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        return self._given
+
+    def scriptable(self) -> Scriptable:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        from repobuild.worker.script_maker import SCRIPT, TRACE, Scriptable, examined
+
+        return Scriptable(self._module, self._calling, self._said, (SCRIPT, TRACE), examined)
 
     def _display(self) -> str:
         from repobuild.worker.torch_loading import ENTRY

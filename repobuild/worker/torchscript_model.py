@@ -14,6 +14,7 @@ from typing import Any
 from repobuild.errors import ConversionFailed, evidence
 from repobuild.tensors import Array, Batch
 from repobuild.worker.arrays import writing
+from repobuild.worker.script_maker import SCRIPT, Scriptable
 from repobuild.worker.torch_errors import export_failed
 from repobuild.worker.torch_export import quiet
 from repobuild.worker.torch_model import ask_module, describe_module, to_tensors
@@ -89,6 +90,15 @@ class ScriptModel:
             "exporter": f"torch.onnx (TorchScript) {torch.__version__}",
             "branches": list(_branches(frozen.graph)),
         }
+
+    @property
+    def given(self) -> str:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        return self._given
+
+    def scriptable(self) -> Scriptable:
+        """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
+        return Scriptable(self._script, self._calling, self._said, (SCRIPT,))
 
     def _refuse_quantised(self) -> None:
         found = sorted({k for k in _kinds(self._script.inlined_graph) if k.startswith("quantized::")})

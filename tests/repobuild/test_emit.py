@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from repobuild.compilers.onnxruntime import OnnxRuntimeCompiler
 from repobuild.emit.config import (
     HEADER,
     complete_serving,
@@ -35,7 +36,12 @@ WIRE = {"INPUT0": np.array([[6.0, 5.0], [1.0, 2.0]], np.float32)}
 def rendered(serving=None, signature=SIGNATURE, wire=WIRE, size=32, name="risk_model"):
     """Text of the configuration, and its warm-up."""
     warm = make_warmup(signature, wire, size)
-    completed = complete_serving(serving or {}, batched=signature.batched, cpu_only=True)
+    completed = complete_serving(
+        serving or {},
+        batched=signature.batched,
+        cpu_only=True,
+        parameters=OnnxRuntimeCompiler.parameters,
+    )
     return render_config(name, "onnxruntime", signature, completed, size, warm), warm
 
 
@@ -151,7 +157,7 @@ def test_without_batching_dims_hold_every_axis():
 
 def test_batching_without_a_batch_dimension_is_refused():
     with pytest.raises(InputInvalid) as caught:
-        complete_serving({"dynamic_batching": {}}, batched=False, cpu_only=True)
+        complete_serving({"dynamic_batching": {}}, batched=False, cpu_only=True, parameters={})
     assert caught.value.code == "serving-unfit"
 
 
