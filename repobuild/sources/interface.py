@@ -266,7 +266,6 @@ class TensorSource(Source, Protocol):
     def try_graph(self, graph: Path) -> None:
         """Load a graph in ONNX Runtime as a server does, in the child process, which alone may crash.
 
-
         Args:
             graph: ONNX file; external data lies beside it.
 
