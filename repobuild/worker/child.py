@@ -1,7 +1,8 @@
 """The child's side: ``python -m repobuild.worker.child ASK_FD ANSWER_FD LIMITS``.
 
 This is the only place where code of a model file runs. Questions are answered by the methods of
-:class:`~repobuild.worker.rows_desk.RowsDesk` and :class:`~repobuild.worker.tensor_desk.TensorDesk`.
+:class:`~repobuild.worker.rows_desk.RowsDesk`, :class:`~repobuild.worker.tensor_desk.TensorDesk` and
+:class:`~repobuild.worker.step_desk.StepDesk`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildErro
 from repobuild.worker.limits import Limits
 from repobuild.worker.rows_desk import RowsDesk
 from repobuild.worker.sandbox import enter
+from repobuild.worker.step_desk import StepDesk
 from repobuild.worker.tensor_desk import TensorDesk
 
 LEAVE_SECONDS = 2.0
@@ -50,7 +52,7 @@ def main(arguments: list[str]) -> int:
     atexit.register(_end_group, signal.SIGTERM)
     questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
-    desks = (RowsDesk(), TensorDesk())
+    desks = (RowsDesk(), TensorDesk(), StepDesk())
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
         _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():
