@@ -13,6 +13,7 @@ from repobuild.artifact import Artifact
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config
 from repobuild.emit.labels import make_labels
+from repobuild.emit.owners import refuse_owned
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import InputInvalid, from_oserror
@@ -103,6 +104,7 @@ def emit(
     rendered = render_config(
         recipe.name, backend, signature, serving, max_batch_size, samples, texts.by_output
     )
+    refuse_owned(shop.repository, shop.state, recipe.name)
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
     settled = settle_config(

@@ -55,9 +55,7 @@ def ensemble_mistakes(
     yield from wiring_mistakes(document.name, joints, section.inputs, section.outputs)
 
 
-def ensemble_of(
-    document: EnsembleDocument, folder: Path, recipes: Mapping[int, Recipe]
-) -> EnsembleRecipe:
+def ensemble_of(document: EnsembleDocument, folder: Path, recipes: Mapping[int, Recipe]) -> EnsembleRecipe:
     """The ensemble that a recipe without mistakes describes.
 
     Args:
