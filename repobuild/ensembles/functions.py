@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from repobuild.artifact import Tool, file_digest
 from repobuild.build import Ledger
@@ -19,11 +20,12 @@ from repobuild.recipe.ensemble_types import DeclaredTensor, PythonStep
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import EXACT, Recipe, Tolerance
 from repobuild.recipe.wiring import STEPS
+from repobuild.recipe.yamlfile import KeyPath
 from repobuild.report import Check, Fail, Pass
 from repobuild.sources.in_child import ANSWER, MALFORMED, QUESTION
 from repobuild.sources.interface import Trust
 from repobuild.templates import render
-from repobuild.tensors import Array, Batch, rows, take
+from repobuild.tensors import Batch, rows, take
 from repobuild.worker.arrays import writing
 from repobuild.worker.host import Worker
 from repobuild.worker.many import load_many, save_many
@@ -60,7 +62,7 @@ def gather(recipe: Recipe, step: PythonStep, folder: Path) -> dict[str, str]:
         EnvironmentLacking: One cannot be read or copied.
     """
     at = (*STEPS, step.index, "python")
-    places = [(step.file, (*at, "file"))]
+    places: list[tuple[Path, KeyPath]] = [(step.file, (*at, "file"))]
     places.extend((f, (*at, "files", i)) for i, f in enumerate(step.files))
     if step.requirements is not None:
         places.append((step.requirements, (*at, "requirements")))
@@ -131,10 +133,8 @@ def make_function(
             for name in answers
         )
         if not alike:
-            told = (
-                "its answer to a row depends on the other rows of the request; the whole is checked for that"
-            )
-            ledger.found_notes((told,))
+            told = "its answer to a row depends on the other rows of the request"
+            ledger.found_notes((f"{told}; the whole is checked for that",))
         for name, array in answers.items():
             ledger.found_notes(nan_note(name, array, batched))
         failed = [c for c in ledger.checks if isinstance(c.verdict, Fail)]
@@ -173,6 +173,14 @@ def write_version(ensemble: str, step: PythonStep, folder: Path, to: Path) -> No
     (to / MODEL_FILE).write_text(text, encoding="utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why there is no answer: the function ``raised``, or its answer is ``unfit``."""
+
+    kind: str
+    text: str
+
+
 class _Function:
     """The function in its child process."""
 
@@ -183,7 +191,7 @@ class _Function:
         self._batched = batched
         self._worker = Worker(folder, f"running step '{step.name}'")
 
-    def __enter__(self) -> _Function:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,7 +211,7 @@ class _Function:
         )
         return bool(reply["takes_parameters"])
 
-    def ask(self, requests: Sequence[Batch]) -> list[Batch | dict[str, str]]:
+    def ask(self, requests: Sequence[Batch]) -> list[Batch | _Fault]:
         """The answers, or what was raised."""
         question = self._folder / QUESTION
         with writing("the requests for the step"):
@@ -213,19 +221,19 @@ class _Function:
         file = self._worker.take(ANSWER, self._folder / ANSWER)
         try:
             pairs = zip(load_many(file), reply["errors"], strict=True)
-            return [batch if batch is not None else dict(error) for batch, error in pairs]
+            return [batch if batch is not None else _Fault(**error) for batch, error in pairs]
         except MALFORMED as problem:
             raise self._worker.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
 
-    def expect(self, answer: Batch | dict[str, str], request: Batch) -> dict[str, Array]:
+    def expect(self, answer: Batch | _Fault, request: Batch) -> Batch:
         """The answer to a request.
 
         Raises:
             InputInvalid: There is none; the rows at fault are named.
         """
-        if "kind" not in answer or not isinstance(answer["kind"], str):
-            return {name: array for name, array in answer.items() if not isinstance(array, str)}
-        unfit = answer["kind"] == "unfit"
+        if not isinstance(answer, _Fault):
+            return answer
+        unfit = answer.kind == "unfit"
         message = "answers with something else than the recipe declares" if unfit else "raises an error"
         place = recipe_evidence(
             self._recipe, (*STEPS, self._step.index, "python"), f"function {self._step.function}"
@@ -233,12 +241,12 @@ class _Function:
         hint = (
             "give the arrays the declared type and shape, or declare what they are"
             if unfit
-            else "let the function answer every sample; what cannot be answered gets its own error on the server"
+            else "let the function answer every sample, or leave out what it should refuse"
         )
         raise InputInvalid(
             "step-output" if unfit else "step-failed",
             f"the function {message} for the samples",
-            (Evidence(str(answer["text"])), *self._rows_at_fault(request), place),
+            (Evidence(answer.text), *self._rows_at_fault(request), place),
             hint,
         )
 
@@ -249,7 +257,7 @@ class _Function:
         if count == 1:
             return []
         told = self.ask([take(request, i, i + 1) for i in range(count)])
-        bad = [(i, a["text"]) for i, a in enumerate(told) if isinstance(a.get("kind"), str)]
+        bad = [(i, a.text) for i, a in enumerate(told) if isinstance(a, _Fault)]
         shown = [Evidence(f"sample row {i} alone: {text}") for i, text in bad[:SHOWN_ROWS]]
         if len(bad) > SHOWN_ROWS:
             shown.append(Evidence(f"and {len(bad) - SHOWN_ROWS} more of {count} rows"))

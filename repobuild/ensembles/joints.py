@@ -97,16 +97,10 @@ def _mismatch(made: TensorSpec, taken: TensorSpec, *, batched: bool) -> str:
     if len(made.shape) != len(taken.shape):
         axes = [len(s.dims(batched=batched)) for s in (made, taken)]
         return f"{axes[0]} axes are made, {axes[1]} are taken"
-    differ = [
-        i
-        for i, (m, t) in enumerate(zip(made.shape, taken.shape, strict=True))
-        if None not in (m, t) and m != t
-    ]
-    return (
-        f"axis {differ[0]} is {made.shape[differ[0]]}, and {taken.shape[differ[0]]} is taken"
-        if differ
-        else ""
-    )
+    for axis, (one, other) in enumerate(zip(made.shape, taken.shape, strict=True)):
+        if None not in (one, other) and one != other:
+            return f"axis {axis - batched} is {one}, and {other} is taken"
+    return ""
 
 
 def _narrower(one: TensorSpec, other: TensorSpec) -> TensorSpec:

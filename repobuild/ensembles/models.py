@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from repobuild import pipeline
@@ -83,10 +85,8 @@ def make_model(order: Order, step: ModelStep, feeds: Batch, ledger: Ledger, shop
     Raises:
         RepobuildError: The model cannot be built, or has no batch dimension where the whole has one.
     """
-    import numpy as np
-
     with writing("the samples of a step"):
-        np.savez(shop.work / SAMPLES, **feeds)
+        _save(shop.work / SAMPLES, feeds)
     recipe = replace(ledger.recipe, samples=shop.work / SAMPLES, samples_given=GIVEN)
     ledger.recipe = recipe
     refuse_early(Order(recipe, order.repository, order.trust, order.changes))
@@ -118,6 +118,16 @@ def make_model(order: Order, step: ModelStep, feeds: Batch, ledger: Ledger, shop
     requests = tuple(({n: p[f"i/{n}"] for n in wire}, {n: p[f"o/{n}"] for n in want}) for p in both)
     made = Made(step, signature.inputs, signature.outputs, want, requests, graph.tolerance, ledger)
     return MadeModel(made, recipe, artifact, graph)
+
+
+def _save(path: Path, arrays: Batch) -> None:
+    """An npz file; ``numpy.savez`` would take an array called ``file`` for its own argument."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
 def _refuse_unbatched(whole: Recipe, step: ModelStep, graph: Graph) -> None:

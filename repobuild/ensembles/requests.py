@@ -27,7 +27,8 @@ def read_requests(recipe: Recipe, *, batched: bool) -> tuple[dict[str, Tensor], 
     Raises:
         InputInvalid: The samples do not have the inputs, or not in their types.
     """
-    assert recipe.ensemble is not None and recipe.samples is not None
+    assert recipe.ensemble is not None
+    assert recipe.samples is not None
     names = recipe.ensemble.inputs
     try:
         table = read_table(recipe.samples, recipe.samples_given)
@@ -62,7 +63,8 @@ def read_expected(recipe: Recipe, reference: Batch) -> dict[str, Array]:
     Raises:
         InputInvalid: The file names something that is no output, or has other rows.
     """
-    assert recipe.ensemble is not None and recipe.ensemble.expected is not None
+    assert recipe.ensemble is not None
+    assert recipe.ensemble.expected is not None
     table = read_table(recipe.ensemble.expected, recipe.ensemble.expected_given)
     columns = table.by_name
     if len(reference) == len(columns) == 1 and not table.named:

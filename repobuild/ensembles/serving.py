@@ -113,7 +113,7 @@ def _left_as_they_were(shop: Workshop, before: dict[str, dict[str, str]]) -> Non
                     "step-writes",
                     f"the model '{model}' changes its own folder when it is served",
                     tuple(Evidence(f"{name} was written or removed") for name in differ),
-                    "write to a temporary folder; two servers may share a repository, and it may be read-only",
+                    "write to a temporary folder; a repository may be shared or read-only",
                 )
     except OSError as problem:
         raise from_oserror(problem, "looking at the staged models") from problem

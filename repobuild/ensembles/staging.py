@@ -142,10 +142,8 @@ def stage_ensemble(
     recipe = order.recipe
     assert recipe.ensemble is not None
     batched = int(recipe.serving["max_batch_size"]) > 0
-    inputs, outputs = (
-        tuple(_spec(tensors, name) for name in side)
-        for side in (recipe.ensemble.inputs, recipe.ensemble.outputs)
-    )
+    ends = (recipe.ensemble.inputs, recipe.ensemble.outputs)
+    inputs, outputs = (tuple(_spec(tensors, name) for name in side) for side in ends)
     signature = Signature(inputs, outputs, batched)
     steps = [
         {
@@ -254,7 +252,8 @@ def _settled(existing: Existing | None, text: str, home: Path, changes: Changes)
     if differ and not changes.schema:
         raise InputInvalid(
             "schema-changed",
-            f"the new version of '{new.name}' has other inputs or outputs than version {existing.versions[-1]}",
+            f"the new version of '{new.name}' has other inputs or outputs than version"
+            f" {existing.versions[-1]}",
             evidence(differ),
             "Triton has one configuration for all versions of a model: give the step another model: name, or"
             " pass --allow-schema-change",
@@ -272,9 +271,7 @@ def _settled(existing: Existing | None, text: str, home: Path, changes: Changes)
             ),
             "say what is wanted under serving: of the recipe, and pass --update-config to replace the file",
         )
-    notes = (
-        [f"inputs or outputs of '{new.name}' differ from those before: {'; '.join(differ)}"] if differ else []
-    )
+    notes = [f"inputs or outputs of '{new.name}' differ from those before: {d}" for d in differ]
     if not existing.ours:
         notes.append(f"config.pbtxt of '{new.name}' was edited by hand, and is replaced")
     return tuple(notes)

@@ -150,17 +150,17 @@ def _python_mistakes(python: PythonSection, at: KeyPath) -> Iterator[tuple[KeyPa
     if Path(python.file).suffix != ".py":
         yield (*at, "file"), f"must be a python file (.py), got {python.file}"
     taken: dict[str, str] = {name.casefold(): "repobuild's own" for name in OWN_FILES}
-    places: list[tuple[KeyPath, str]] = [((*at, "file"), python.file)]
-    places.extend(((*at, "files", i), f) for i, f in enumerate(python.files))
+    named: list[tuple[KeyPath, str]] = [((*at, "file"), python.file)]
+    named.extend(((*at, "files", i), f) for i, f in enumerate(python.files))
     if python.requirements is not None:
-        places.append(((*at, "requirements"), python.requirements))
-    for place, given in places:
+        named.append(((*at, "requirements"), python.requirements))
+    for key, given in named:
         name = Path(given).name
         if not plain_file(name):
-            yield place, f"'{name}' is no plain file name: letters, digits, '_', '-' and '.', not '.' first"
+            yield key, f"'{name}' is no plain file name: letters, digits, '_', '-' and '.', not '.' first"
         elif name.casefold() in taken:
-            yield place, f"the name {name} is {taken[name.casefold()]} in the folder of the step"
-        taken.setdefault(name.casefold(), "taken")
+            yield key, f"the name {name} is {taken[name.casefold()]} in the folder of the step"
+        taken.setdefault(name.casefold(), "that of another file")
     trouble = _not_json(python.parameters)
     if trouble:
         yield (*at, "parameters"), trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from repobuild.recipe.schema import (
     ModelName,
@@ -13,7 +13,6 @@ from repobuild.recipe.schema import (
     TensorName,
     ToleranceSection,
     WireType,
-    _Section,
 )
 
 FUNCTION = r"^[A-Za-z_]\w*$"
@@ -34,6 +33,10 @@ def _dim(value: int) -> int:
 
 
 Names = Annotated[list[TensorName], AfterValidator(_distinct)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class StepTensor(_Section):

@@ -81,8 +81,10 @@ class PythonStep(Step):
 
     def signature(self, *, batched: bool) -> Signature:
         """Its tensors."""
-        sides = (tuple(t.spec(batched=batched) for t in side) for side in (self.inputs, self.outputs))
-        return Signature(*sides, batched=batched)
+        inputs, outputs = (
+            tuple(t.spec(batched=batched) for t in side) for side in (self.inputs, self.outputs)
+        )
+        return Signature(inputs, outputs, batched)
 
     def sources(self) -> tuple[Path, ...]:
         """The files that a build reads."""

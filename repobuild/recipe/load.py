@@ -126,7 +126,7 @@ def _ensemble_from(document: YamlDocument, path: Path) -> Recipe:
         samples=folder / checked.samples,
         samples_given=checked.samples,
         tolerance=_tolerance(checked.tolerance),
-        serving=checked.serving,
+        serving=dict(serving or {}),
         target=checked.target.triton if checked.target else None,
         folder=folder,
         file=path,

@@ -120,7 +120,7 @@ def _name_mistakes(ensemble: str, joints: Sequence[Joint]) -> Iterator[tuple[Key
             if name.casefold() in seen:
                 yield (
                     (*STEPS, index, what),
-                    f"{what} '{name}' is that of {seen[name.casefold()]}; names must differ in more than case",
+                    f"{what} '{name}' is that of {seen[name.casefold()]}; they must differ in more than case",
                 )
             seen.setdefault(name.casefold(), f"step '{joint.name}'")
 

@@ -111,7 +111,8 @@ class StepDesk:
 
 def _function(file: Path, name: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(MODULE, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
     try:
