@@ -5,14 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
+Arrays = dict[str, np.ndarray]
 LABELS = ["money", "science", "sport"]
 
 
-def words(text):
+def words(text: str) -> list[str]:
+    """The words of a text."""
     return re.findall(r"[a-z]+", text.lower())
 
 
-def tokenize(inputs, parameters):
+def tokenize(inputs: Arrays, parameters: dict[str, int]) -> Arrays:
     """``text`` BYTES [rows, 1] to ``ids`` INT64 [rows, length]: 0 fills up, 1 is any unknown word."""
     length = parameters["length"]
     lines = [item.decode("utf-8") for item in inputs["text"].ravel()]
@@ -23,7 +25,7 @@ def tokenize(inputs, parameters):
     return {"ids": ids}
 
 
-def label(inputs):
+def label(inputs: Arrays) -> Arrays:
     """``logits`` FP32 [rows, 3] to the best ``topic`` BYTES [rows, 1] and its ``score`` FP32 [rows, 1]."""
     logits = inputs["logits"]
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -33,10 +35,10 @@ def label(inputs):
     return {"topic": topic, "score": shares.max(axis=1, keepdims=True)}
 
 
-_VOCABULARY = {}
+_VOCABULARY: dict[str, int] = {}
 
 
-def vocabulary():
+def vocabulary() -> dict[str, int]:
     """Numbers of the known words; the file lies beside this one, here and on the server."""
     if not _VOCABULARY:
         lines = (Path(__file__).parent / "vocabulary.txt").read_text(encoding="utf-8").split()

@@ -1,4 +1,4 @@
-"""Trains the example's model and writes the vocabulary, the weights, the sample texts and the expected answers."""
+"""Trains the example's model; writes vocabulary, weights, sample texts and the expected answers."""
 
 from pathlib import Path
 
@@ -31,6 +31,7 @@ def texts(count: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 def encode(lines: list[str], vocabulary: dict[str, int]) -> torch.Tensor:
+    """Numbers of the words, 1 for an unknown one, filled up with 0."""
     ids = torch.zeros((len(lines), LENGTH), dtype=torch.int64)
     for row, line in enumerate(lines):
         for column, word in enumerate(words(line)[:LENGTH]):
@@ -39,6 +40,7 @@ def encode(lines: list[str], vocabulary: dict[str, int]) -> torch.Tensor:
 
 
 def main() -> None:
+    """Train, and write everything beside this file."""
     torch.manual_seed(0)
     lines, topics = texts(400, seed=1)
     known = sorted({w for line in lines for w in words(line)})

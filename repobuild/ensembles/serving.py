@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Sequence
 
-from repobuild.artifact import tree_digests
+from repobuild.artifact import CACHE, tree_digests
 from repobuild.compare import compare
 from repobuild.emit.config import CONFIG_FILE
 from repobuild.emit.workshop import Workshop
@@ -18,8 +18,6 @@ from repobuild.tensors import Array, Signature
 from repobuild.verify.replay import Golden, Subject, connected, replay
 from repobuild.verify.server import BundledServer
 from repobuild.verify.stand_in import stand_in, standing_in
-
-CACHE = "__pycache__"
 
 
 def serve_all(
