@@ -246,9 +246,13 @@ class _Function:
         raise InputInvalid(
             "step-output" if unfit else "step-failed",
             f"the function {message} for the samples",
-            (Evidence(answer.text), *self._rows_at_fault(request), place),
+            (Evidence(f"{self._asked(request)}{answer.text}"), *self._rows_at_fault(request), place),
             hint,
         )
+
+    def _asked(self, request: Batch) -> str:
+        count = rows(request) if self._batched else 0
+        return f"asked with {count} row{'s' if count > 1 else ''}: " if count else ""
 
     def _rows_at_fault(self, request: Batch) -> list[Evidence]:
         if not self._batched:

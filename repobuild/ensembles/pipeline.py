@@ -36,7 +36,7 @@ from repobuild.pipeline import NATIVE
 from repobuild.prepare import target_release
 from repobuild.recipe.ensemble_types import EnsembleRecipe, ModelStep, PythonStep
 from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, Recipe
-from repobuild.report import Check, Fail, Pass, Report
+from repobuild.report import Check, Deviation, Fail, Pass, Report
 from repobuild.tensors import Signature, rows
 from repobuild.verify.replay import Golden
 from repobuild.watch import Silent, Watch
@@ -148,7 +148,7 @@ def compose(ledger: Ledger, tensors: Mapping[str, Tensor]) -> Golden:
             for name, array in read_expected(recipe, want).items():
                 outcome = compare(name, want[name], array, tolerance.of(name))
                 good = f"{outcome.total - outcome.wrong} of {outcome.total} as expected"
-                bad = outcome.why or f"{good}; worst: {outcome.worst}"
+                bad = outcome.why or f"{good}; {_unexpected(outcome.worst)}"
                 ledger.checks.append(
                     Check(f"expected: {name}", Pass(good) if outcome.holds else Fail(bad), outcome.worst)
                 )
@@ -256,6 +256,13 @@ def _outputs(step: PythonStep | ModelStep, made: Made) -> dict[str, Tensor]:
         tensor: Tensor(replace(specs[key], name=tensor), f"step '{step.name}'", made.answers[key])
         for key, tensor in step.output_map.items()
     }
+
+
+def _unexpected(worst: Deviation | None) -> str:
+    if worst is None:
+        return "no difference"
+    at = "".join(f"[{i}]" for i in worst.at)
+    return f"row {worst.row}{at}: the steps answer {worst.got}, expected is {worst.want}"
 
 
 def _rows_kept(name: str, have: int, count: int) -> Check:

@@ -25,7 +25,14 @@ LABEL = """
         total = inputs["ids"].sum(axis=1)
         return {"label": np.array([["long" if t > 10 else "short"] for t in total], dtype=object)}
 """
-TEXTS = ["the quick brown fox", "hi", "a b c", "international relations", "na\u00efve caf\u00e9 \u65e5\u672c", ""]
+TEXTS = [
+    "the quick brown fox",
+    "hi",
+    "a b c",
+    "international relations",
+    "na\u00efve caf\u00e9 \u65e5\u672c",
+    "",
+]
 SPLIT_STEP = {
     "name": "split",
     "python": {
