@@ -122,9 +122,8 @@ def test_an_estimator_as_a_step(chain):
 
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 2))
-    joblib.dump(
-        LogisticRegression().fit(rows, (rows @ [1, -1] > 0) + (rows[:, 0] > 1)), chain.home / "m.joblib"
-    )
+    classes = (rows @ [1, -1] > 0).astype(int) + (rows[:, 0] > 0.5)
+    joblib.dump(LogisticRegression().fit(rows, classes), chain.home / "m.joblib")
     recipe = {
         "name": "m",
         "source": {"path": "m.joblib"},
