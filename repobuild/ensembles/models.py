@@ -22,7 +22,7 @@ from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.recipe.wiring import STEPS
 from repobuild.sources.find import open_source
-from repobuild.tensors import Batch, rows, take
+from repobuild.tensors import Batch, DType, Signature, rows, take
 from repobuild.worker.arrays import writing
 
 SAMPLES = "samples.npz"
@@ -116,8 +116,26 @@ def make_model(order: Order, step: ModelStep, feeds: Batch, ledger: Ledger, shop
         graph.max_batch_size,
     )
     requests = tuple(({n: p[f"i/{n}"] for n in wire}, {n: p[f"o/{n}"] for n in want}) for p in both)
-    made = Made(step, signature.inputs, signature.outputs, want, requests, graph.tolerance, ledger)
+    made = Made(
+        step,
+        signature.inputs,
+        signature.outputs,
+        _as_served(want, signature),
+        requests,
+        graph.tolerance,
+        ledger,
+    )
     return MadeModel(made, recipe, artifact, graph)
+
+
+def _as_served(answers: Batch, signature: Signature) -> Batch:
+    """The model's own answers in the types that the next step gets; estimators compute in float64."""
+    return {
+        spec.name: answers[spec.name]
+        if spec.dtype is DType.BYTES
+        else answers[spec.name].astype(spec.dtype.numpy, copy=False)
+        for spec in signature.outputs
+    }
 
 
 def _save(path: Path, arrays: Batch) -> None:

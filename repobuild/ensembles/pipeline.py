@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from repobuild.build import Ledger, Order, Refused, stop_on_failure
@@ -141,6 +141,7 @@ def compose(ledger: Ledger, tensors: Mapping[str, Tensor]) -> Golden:
             ledger.checks.extend(_rows_kept(name, len(a), rows(wire)) for name, a in want.items())
         for name, array in want.items():
             ledger.found_notes(nan_note(name, array, batched))
+        ledger.found_notes(list(_taken_outputs(ensemble)))
         for name in recipe.tolerance.by_output:
             if name not in want:
                 raise _no_such_output(recipe, name)
@@ -256,6 +257,17 @@ def _outputs(step: PythonStep | ModelStep, made: Made) -> dict[str, Tensor]:
         tensor: Tensor(replace(specs[key], name=tensor), f"step '{step.name}'", made.answers[key])
         for key, tensor in step.output_map.items()
     }
+
+
+def _taken_outputs(ensemble: EnsembleRecipe) -> Iterator[str]:
+    """Outputs that Triton's ensemble scheduler does not give alone (seen on 2.51: the request never ends)."""
+    for step in ensemble.steps:
+        for name in step.input_map.values():
+            if name in ensemble.outputs:
+                yield (
+                    f"output '{name}' is also taken by step '{step.name}': a request to Triton that wants no"
+                    " other output gets no answer, so ask for all of them"
+                )
 
 
 def _unexpected(worst: Deviation | None) -> str:
