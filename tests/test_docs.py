@@ -42,7 +42,9 @@ def trained(recipe, tmp_path):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda p: p.parent.name)
 def test_every_worked_example_converts(recipe, tmp_path, repobuild_cli):
     home = trained(recipe, tmp_path)
-    outcome = repobuild_cli("convert", home, "-r", tmp_path / "models", "--trust", "pickle")
+    outcome = repobuild_cli(
+        "convert", home, "-r", tmp_path / "models", "--trust", "pickle", "--trust", "module"
+    )
     assert outcome.status == 0, outcome.err
 
 

@@ -233,21 +233,24 @@ class _Function:
         """
         if not isinstance(answer, _Fault):
             return answer
-        unfit = answer.kind == "unfit"
-        message = "answers with something else than the recipe declares" if unfit else "raises an error"
-        place = recipe_evidence(
-            self._recipe, (*STEPS, self._step.index, "python"), f"function {self._step.function}"
+        place = (*STEPS, self._step.index, "python")
+        lines = (
+            Evidence(f"{self._asked(request)}{answer.text}"),
+            *self._rows_at_fault(request),
+            recipe_evidence(self._recipe, place, f"function {self._step.function}"),
         )
-        hint = (
-            "give the arrays the declared type and shape, or declare what they are"
-            if unfit
-            else "let the function answer every sample, or leave out what it should refuse"
-        )
+        if answer.kind == "unfit":
+            raise InputInvalid(
+                "step-output",
+                "the function answers with something else than the recipe declares for the samples",
+                lines,
+                "give the arrays the declared type and shape, or declare what they are",
+            )
         raise InputInvalid(
-            "step-output" if unfit else "step-failed",
-            f"the function {message} for the samples",
-            (Evidence(f"{self._asked(request)}{answer.text}"), *self._rows_at_fault(request), place),
-            hint,
+            "step-failed",
+            "the function raises an error for the samples",
+            lines,
+            "let the function answer every sample, or leave out what it should refuse",
         )
 
     def _asked(self, request: Batch) -> str:
