@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repobuild.worker.arrays import writing
+from repobuild.worker.torch_attention import with_plain_attention
 from repobuild.worker.torch_errors import export_failed
 
 NO_BOUND = 1 << 31
@@ -46,7 +47,7 @@ def write_onnx(
     with quiet() as heard:
         try:
             with torch.no_grad(), faithful():
-                exported = program()
+                exported = with_plain_attention(program())
                 names = list(outputs())
                 made = torch.onnx.export(
                     exported,
@@ -63,7 +64,7 @@ def write_onnx(
         except MemoryError:
             raise
         except Exception as problem:
-            raise export_failed(problem, what) from problem
+            raise export_failed(problem, what, inputs) from problem
     assert made is not None
     with writing("the ONNX file"):
         made.save(to, external_data=True, keep_initializers_as_inputs=False)
