@@ -105,7 +105,7 @@ def build_step(
 ) -> tuple[Made, Placed, Mapping[str, Tensor]]:
     """Build one step on what the steps before made, check its joints, and stage it."""
     order, largest = whole.order, _largest(whole.recipe)
-    part = shop.part(step.name)
+    part = shop.part(f"step-{step.index}")
     feeds = {key: tensors[name].values for key, name in step.input_map.items()}
     watch = StepWatch(whole.watch, step.name)
     if isinstance(step, PythonStep):
@@ -196,14 +196,17 @@ def verify(
     """Serve the staged models and make the ensemble answer as the chain of its steps did."""
     with ledger.step("verify") as done:
         ledger.verification.extend(serve_all(shop, steps, whole, golden))
-        bound = [m.step.name for m, _ in steps if not m.wholes]
-        kind = "verification-failed"
-        if any(isinstance(c.verdict, Fail) for c in ledger.verification) and bound:
-            ledger.found_notes(
-                [f"rows of one request depend on each other in {', '.join(bound)}: max_batch_size: 0 helps"]
-            )
+        bound = ", ".join(f"'{m.step.name}'" for m, _ in steps if not m.wholes)
+        hint = (
+            f"rows of a request depend on each other in step {bound}; set max_batch_size: 0"
+            if bound
+            else None
+        )
         stop_on_failure(
-            ledger.verification, VerificationFailed, kind, "the ensemble does not answer as its steps do"
+            [replace(c, hint=hint) for c in ledger.verification],
+            VerificationFailed,
+            "verification-failed",
+            "the ensemble does not answer as its steps do",
         )
         done.say(f"{len(ledger.verification)} checks hold on the bundled server")
 
