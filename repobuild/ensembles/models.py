@@ -21,7 +21,6 @@ from repobuild.recipe.ensemble_types import ModelStep
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.recipe.wiring import STEPS
-from repobuild.sources.find import open_source
 from repobuild.tensors import Batch, DType, Signature, rows, take
 from repobuild.worker.arrays import writing
 
@@ -92,12 +91,8 @@ def make_model(order: Order, step: ModelStep, feeds: Batch, ledger: Ledger, shop
     refuse_early(Order(recipe, order.repository, order.trust, order.changes))
     release = target_release(recipe)
     ledger.found_target(release)
-    with open_source(recipe, shop.work) as source:
-        model, samples = pipeline.load(ledger, source)
-        graph = pipeline.export(ledger, source, model, samples, release, shop)
+    artifact, graph, _ = pipeline.make(ledger, release, shop)
     _refuse_unbatched(order.recipe, step, graph)
-    artifact = pipeline.compile_graph(ledger, graph, shop)
-    pipeline.check(ledger, artifact, graph, model, samples)
     if step.recipe.samples is not None:
         told = f"it was checked on {GIVEN}; the samples of its own recipe are for building it alone"
         ledger.found_notes((told,))

@@ -54,6 +54,9 @@ def test_both_servers_answer_alike(toy, tmp_path, real):
     toy.samples(TEXT=TEXTS[:3])
     toy.recipe["target"] = {"triton": "24.10"}
     toy.built()
+    toy.write("label.py", (toy.home / "label.py").read_text().replace("> 10", "> 11"))
+    toy.built()
+    assert toy.versions() == {"toy": [1, 2], "toy_label": [1, 2], "toy_split": [1]}
     requests = [
         *(request("toy", [t]) for t in TEXTS),
         request("toy", TEXTS[:4]),
