@@ -88,7 +88,7 @@ def make_model(order: Order, step: ModelStep, feeds: Batch, ledger: Ledger, shop
         _save(shop.work / SAMPLES, feeds)
     recipe = replace(ledger.recipe, samples=shop.work / SAMPLES, samples_given=GIVEN)
     ledger.recipe = recipe
-    refuse_early(Order(recipe, order.repository, order.trust, order.changes))
+    refuse_early(replace(order, recipe=recipe))
     release = target_release(recipe)
     ledger.found_target(release)
     artifact, graph, _ = pipeline.make(ledger, release, shop)
