@@ -13,7 +13,7 @@ from repobuild.build import Changes, Order, Refused
 from repobuild.errors import InputInvalid, RepobuildError, evidence, from_oserror
 from repobuild.handing import write_estimator, write_table
 from repobuild.handing_models import model_name, write_model
-from repobuild.pipeline import convert as build
+from repobuild.jobs import run as build
 from repobuild.recipe.implied import Setting, document_digest, made_recipe, pointed, safe_name
 from repobuild.report import Report
 from repobuild.sources.interface import Trust

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from repobuild.tensors import Signature
 
+CACHE = "__pycache__"
+"""Folder that Python writes beside a model.py when a server imports it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -59,10 +62,10 @@ def file_digest(path: Path) -> str:
 
 
 def tree_digests(folder: Path) -> dict[str, str]:
-    """``{relative path: sha256}`` of every file below a folder, sorted by path.
+    """``{relative path: sha256}`` of every file below a folder, sorted by path, Python's own caches left out.
 
     Raises:
         OSError: A file cannot be read.
     """
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and CACHE not in p.parts)
     return {p.relative_to(folder).as_posix(): file_digest(p) for p in files}

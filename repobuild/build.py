@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,39 @@ class Ledger:
         if not samples.digest:
             self._samples = {"made_up": True, "rows": samples.count}
         self._note(samples.notes)
+
+    def found_parts(
+        self,
+        source: dict[str, Any],
+        samples: dict[str, Any],
+        signature: Signature,
+        *,
+        tools: Sequence[Tool] = (),
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What a step of an ensemble, or the whole, is made of; tools that are known already are left out."""
+        self._source, self._samples, self._signature = source, samples, signature
+        self._tools.extend(t for t in dict.fromkeys(tools) if t not in self._tools)
+        self._facts.update(facts or {})
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Facts about what was built from."""
+        return self._source
+
+    @property
+    def samples(self) -> dict[str, Any]:
+        """Facts about the samples."""
+        return self._samples
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What took part so far."""
+        return tuple(self._tools)
+
+    def found_notes(self, notes: Sequence[str]) -> None:
+        """Things that a reader should know."""
+        self._note(notes)
 
     def found_target(self, release: Release) -> None:
         """The release to load on has been decided."""

@@ -20,6 +20,18 @@ class Meaning:
 
 
 CATALOG: Mapping[str, Meaning] = {
+    "expected-unfit": Meaning(3, "The file under expected: does not hold one answer for each sample, under the names of the ensemble's outputs."),
+    "step-batch": Meaning(3, "A step of an ensemble takes smaller batches than the whole, or has no batch dimension where the whole has one."),
+    "step-failed": Meaning(3, "The function of a python step raises an error for some samples; the evidence names the rows and the line of the file."),
+    "step-file": Meaning(3, "A file of a python step is missing, empty, or no regular file."),
+    "step-function": Meaning(3, "The file of a python step has no function of that name, or one with other arguments than inputs, or inputs and parameters."),
+    "step-import": Meaning(3, "The file of a python step does not import. Packages that it needs must be installed, and files beside it named under files:."),
+    "step-mismatch": Meaning(3, "What a step of an ensemble takes has another type or shape than what the steps before make, or the client sends. Types are never converted between steps."),
+    "step-output": Meaning(3, "The function of a python step answers with other names, types or shapes than the recipe declares."),
+    "step-requirements": Meaning(3, "The requirements file of a python step has lines that name no package."),
+    "step-requirements-unmet": Meaning(7, "A package that a python step requires is not installed, or in another version, so the step cannot be run here. The server's Python needs it too."),
+    "step-unjoined": Meaning(3, "input_map or output_map of a step names a tensor that the model does not have, or leaves out an input that it has."),
+    "step-writes": Meaning(4, "A python step wrote into its own version folder when it was served."),
     "answer-not-tensor": Meaning(3, "The model answers with a list of arrays, as classifiers of several targets do; an output of a Triton model is one tensor."),
     "answers-changed": Meaning(8, "A version in the repository, served by the bundled server, does not answer its golden rows as the model did when it was built."),
     "archive-unsafe": Meaning(3, "The model file is a zip archive that is damaged, lies about its members, leads out of its folder, or holds more than a model would. It was not opened."),
@@ -33,6 +45,9 @@ CATALOG: Mapping[str, Meaning] = {
     "config-wrong": Meaning(70, "The configuration that repobuild rendered does not describe the model. This is our bug."),
     "converters-missing": Meaning(7, "A module under source: custom_ops, which registers converters, does not import."),
     "disk-full": Meaning(7, "The file system has no space left. The repository is as it was."),
+    "ensemble-name-taken": Meaning(3, "The repository has a model under the name of the ensemble, or of one of its steps, that is not this ensemble's."),
+    "ensemble-owned": Meaning(3, "A recipe of one model would build into a model that is an ensemble, or a step of one. The ensemble names the version of each step, so only its own recipe changes them."),
+    "ensemble-unfit": Meaning(5, "repobuild lint finds an error in the staged models of an ensemble, with which Triton would not load them."),
     "environment-unavailable": Meaning(7, "source: environment asks for an environment of its own, which this release cannot make."),
     "environment-unfit": Meaning(7, "This machine lacks something that repobuild convert needs; repobuild doctor lists it with hints."),
     "estimator-unpicklable": Meaning(5, "The estimator that was handed over cannot be pickled, so that its child process cannot get it."),

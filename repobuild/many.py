@@ -12,7 +12,7 @@ from typing import Any, Literal
 from repobuild.build import NO_CHANGES, Changes, Order, Refused
 from repobuild.envelope import error_document
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, from_oserror
-from repobuild.pipeline import convert
+from repobuild.jobs import run
 from repobuild.recipe.load import RECIPE_FILE, load_recipe, recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.report import Report
@@ -171,7 +171,7 @@ def build_one(
     if item.recipe is None:
         return Built(item.file, None, "failed", error=item.problem)
     try:
-        report = convert(Order(item.recipe, repository, trust, changes, bisect), watch or Silent())
+        report = run(Order(item.recipe, repository, trust, changes, bisect), watch or Silent())
     except Refused as refused:
         return Built(item.file, item.recipe.name, "failed", refused.report, refused.error)
     except RepobuildError as error:

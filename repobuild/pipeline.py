@@ -58,13 +58,7 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
         ledger.found_target(release)
         with Workshop(order.repository) as shop:
             recover(shop)
-            with open_source(order.recipe, shop.work) as source:
-                model, samples = load(ledger, source)
-                graph = export(ledger, source, model, samples, release, shop)
-            refined = refine_graph(ledger, graph, model, release, shop)
-            graph = refined.graph
-            artifact = compile_graph(ledger, graph, shop)
-            answers = check(ledger, artifact, refined, model, samples, shop)
+            artifact, graph, answers = make(ledger, release, shop)
             emission = stage(ledger, artifact, graph, shop)
             golden = verify(ledger, emission, graph, answers, shop)
             return publish(ledger, emission, golden, shop)
@@ -73,6 +67,16 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
     except OSError as problem:
         doing = f"building '{order.recipe.name}', at the step '{ledger.under_way}'"
         raise Refused(from_oserror(problem, doing), ledger.report()) from problem
+
+
+def make(ledger: Ledger, release: Release, shop: Workshop) -> tuple[Artifact, Graph, Batch]:
+    """Everything up to an artifact that answers as the model does; steps of ensembles go this way too."""
+    with open_source(ledger.recipe, shop.work) as source:
+        model, samples = load(ledger, source)
+        graph = export(ledger, source, model, samples, release, shop)
+    refined = refine_graph(ledger, graph, model, release, shop)
+    artifact = compile_graph(ledger, refined.graph, shop)
+    return artifact, refined.graph, check(ledger, artifact, refined, model, samples, shop)
 
 
 def load(ledger: Ledger, source: Source) -> tuple[Loaded, LoadedSamples]:

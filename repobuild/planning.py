@@ -12,10 +12,15 @@ from repobuild.build import Order
 from repobuild.emit.config import CONFIG_FILE
 from repobuild.emit.versions import look, next_version
 from repobuild.emit.workshop import state_folder, usable_repository
+from repobuild.ensembles.functions import gather, refuse_untrusted
+from repobuild.ensembles.interface import naming
+from repobuild.ensembles.models import step_recipe
+from repobuild.ensembles.staging import refuse_taken
 from repobuild.envelope import error_document
 from repobuild.errors import RepobuildError, SourceUntrusted, from_oserror
 from repobuild.prepare import refuse_early, refuse_inapplicable, target_release
-from repobuild.recipe.types import Recipe
+from repobuild.recipe.ensemble_types import EnsembleRecipe, PythonStep
+from repobuild.recipe.types import DEFAULT_MAX_BATCH_SIZE, Recipe
 from repobuild.samples.read import read_table
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Source, Trust
@@ -141,6 +146,8 @@ def make_plan(recipe: Recipe, repository: Path | None = None, trust: Trust | Non
         repository: The repository that it would be built into, ``None`` to leave that open.
         trust: What the user vouches for.
     """
+    if recipe.ensemble is not None:
+        return _plan_ensemble(recipe, recipe.ensemble, repository, trust or Trust())
     found = _Findings()
     vouched = trust or Trust()
     found.of(refuse_early, Order(recipe, repository or Path(), vouched))
@@ -160,6 +167,63 @@ def make_plan(recipe: Recipe, repository: Path | None = None, trust: Trust | Non
         place=place,
         problems=tuple(found.problems),
     )
+
+
+def _plan_ensemble(recipe: Recipe, ensemble: EnsembleRecipe, repository: Path | None, trust: Trust) -> Plan:
+    """The plan of an ensemble: those of its steps, and where the whole would go."""
+    found = _Findings()
+    found.of(refuse_untrusted, recipe, trust)
+    target = found.of(target_release, recipe)
+    steps: dict[str, Any] = {}
+    needs = ["module"] if ensemble.carries_code else []
+    with tempfile.TemporaryDirectory(prefix="repobuild-plan-") as folder:
+        for step in ensemble.steps:
+            steps[step.name] = f"{step.model}: "
+            try:
+                with naming(step.name):
+                    if isinstance(step, PythonStep):
+                        gather(recipe, step, Path(folder) / step.name)
+                        steps[step.name] += f"function {step.function} of {step.given}"
+                        continue
+                    plan = make_plan(step_recipe(_filled(recipe), step), None, trust)
+                    needs.extend(plan.source.needs if plan.source else ())
+                    kind = plan.source.kind if plan.source else None
+                    steps[step.name] += f"{step.recipe.source.given} ({kind or 'kind unknown'})"
+                    for problem in plan.problems:
+                        raise problem
+            except RepobuildError as problem:
+                found.problems.append(problem)
+    samples = found.of(_samples, recipe)
+    place = None
+    if repository is not None:
+        place = found.of(_place, recipe, repository)
+        real = found.of(usable_repository, repository)
+        if real is not None:
+            found.of(refuse_taken, Order(recipe, repository, trust), state_folder(real), real)
+    return Plan(
+        recipe=str(recipe.file) if recipe.file else None,
+        model=recipe.name,
+        source=SourcePlan(
+            path=recipe.source.given,
+            kind="ensemble",
+            sha256=recipe.digest or None,
+            facts={"steps": steps, "inputs": list(ensemble.inputs), "outputs": list(ensemble.outputs)},
+            needs=tuple(dict.fromkeys(needs)),
+            given=tuple(sorted(trust.kinds)),
+            pinned=False,
+            takes="tensors",
+        ),
+        samples=samples,
+        targets=tuple(t.kind for t in recipe.targets),
+        release=target.name if target else str(recipe.target),
+        place=place,
+        problems=tuple(found.problems),
+    )
+
+
+def _filled(recipe: Recipe) -> Recipe:
+    serving = {"max_batch_size": DEFAULT_MAX_BATCH_SIZE, **recipe.serving}
+    return dataclasses.replace(recipe, serving=serving)
 
 
 def _source(recipe: Recipe, trust: Trust, found: _Findings) -> SourcePlan:

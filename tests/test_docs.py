@@ -15,6 +15,7 @@ from repobuild.cli import COMMANDS
 from repobuild.commands._options import FLAGS
 from repobuild.envelope import JSON_COMMANDS, Dialogue
 from repobuild.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, KINDS
+from repobuild.recipe.ensemble_schema import EnsembleDocument
 from repobuild.recipe.schema import RecipeDocument
 from repobuild_serve.cli import command as SERVER  # noqa: N812 - a table, as COMMANDS is
 
@@ -128,8 +129,11 @@ def test_every_recipe_key_is_documented():
         "export",
         "tolerance",
         "budget",
+        "ensemble",
+        "ensemble.steps",
     }  # documented by their own keys
-    missing = [k for k in keys(RecipeDocument) if k not in sections and f"`{k}`" not in page]
+    every = [*keys(RecipeDocument), *keys(EnsembleDocument)]
+    missing = [k for k in every if k not in sections and f"`{k}`" not in page]
     assert missing == []
 
 

@@ -12,12 +12,12 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.emit import labels, warmup
+from repobuild.emit import labels, together, warmup
 from repobuild.emit.config import CONFIG_FILE, read_config
 from repobuild.emit.model import Emission
 from repobuild.emit.versions import equal_version, look, next_version
@@ -92,6 +92,44 @@ def commit(shop: Workshop, model: str, emission: Emission, write_records: Callab
         raise from_oserror(problem, "writing into the repository") from problem
 
 
+def commit_together(
+    shop: Workshop, arrivals: Sequence[together.Arrival], seen: Sequence[together.Arrival]
+) -> None:
+    """Bring the staged models of an ensemble into the repository, the ensemble last.
+
+    Args:
+        shop: The build's workshop; ``shop.meta`` has a folder of records for each model that arrives.
+        arrivals: Models that change, the ensemble last; none leaves the repository as it is.
+        seen: All models of the ensemble, which must be as they were looked at.
+
+    Raises:
+        VerificationFailed: Another build changed one of them meanwhile.
+        EnvironmentLacking: The file system refuses; the repository is as it was.
+    """
+    try:
+        with deferred_interrupts(), locked(shop.state):
+            settle(shop.repository, shop.state)
+            stale = together.stale(shop.repository, seen)
+            if stale is not None:
+                raise _changed_meanwhile(stale)
+            for item in seen:
+                if item.model not in {a.model for a in arrivals}:
+                    _restore_records(shop.meta / item.model, shop.state, item.model, item.emission.version)
+            if not arrivals:
+                return
+            step = together.prepare(shop.folder, shop.repository, arrivals, shop.token)
+            _sync_tree(shop.folder)
+            _write_journal(shop.state, step.to_dict())
+            shop.repository.mkdir(exist_ok=True)
+            together.forward(step, shop.folder, shop.repository)
+            _finish_together(step, shop.repository, shop.state)
+            (shop.state / JOURNAL).unlink()
+            _sync(shop.state)
+    except OSError as problem:
+        recover(shop)
+        raise from_oserror(problem, "writing into the repository") from problem
+
+
 def recover(shop: Workshop) -> None:
     """Finish or undo a step that a killed build left, and remove what dead builds left.
 
@@ -117,6 +155,10 @@ def settle(repository: Path, state: Path) -> None:
         data = json.loads((state / JOURNAL).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return
+    if data["kind"] == "together":
+        _settle_together(together.from_dict(data), repository, state)
+        (state / JOURNAL).unlink()
+        return
     step = Step(data["kind"], data["token"], data["model"], data["version"], tuple(data["added"]))
     places = _Places(repository, state, step)
     if places.decided():
@@ -124,6 +166,21 @@ def settle(repository: Path, state: Path) -> None:
     else:
         _undo(places)
     (state / JOURNAL).unlink()
+
+
+def _settle_together(step: together.Together, repository: Path, state: Path) -> None:
+    staging = state / ".staging" / step.token
+    if together.decided(step, staging):
+        _finish_together(step, repository, state)
+    else:
+        together.undo(step, staging, repository, made=True)
+
+
+def _finish_together(step: together.Together, repository: Path, state: Path) -> None:
+    for folder in together.finish(step, state / ".staging" / step.token, repository, state):
+        _sync(folder)
+    for model in step.versions:
+        _remove_unused(repository / model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +225,7 @@ def _commit_locked(
     settle(shop.repository, shop.state)
     seen, now = emission.existing, look(shop.repository, model)
     if (now is None) != (seen is None) or (now and seen and now.digest != seen.digest):
-        raise VerificationFailed(
-            "repository-changed",
-            f"another build changed the model '{model}' while this one was at work",
-            (Evidence("config.pbtxt is no longer the one that this build looked at"),),
-            "run the command again",
-        )
+        raise _changed_meanwhile(model)
     staged, folder = shop.models / model, shop.repository / model
     if emission.kept:
         (staged / CONFIG_FILE).unlink()  # it was there for verification; the user's own is not touched
@@ -186,12 +238,21 @@ def _commit_locked(
         (staged / str(emission.version)).rename(staged / str(same))
     write_records(version)
     if same is not None and not missing:
-        _restore_records(shop, model, version)
+        _restore_records(shop.meta, shop.state, model, version)
         return Outcome(version, changed=False, new_version=False)
     kind: Kind = "new-model" if now is None else "new-version" if same is None else "new-config"
     added = tuple(name for name in missing if name != CONFIG_FILE) if now is not None else ()
     _run(_Places(shop.repository, shop.state, Step(kind, shop.token, model, version, added)))
     return Outcome(version, changed=True, new_version=same is None)
+
+
+def _changed_meanwhile(model: str) -> VerificationFailed:
+    return VerificationFailed(
+        "repository-changed",
+        f"another build changed the model '{model}' while this one was at work",
+        (Evidence("config.pbtxt is no longer the one that this build looked at"),),
+        "run the command again",
+    )
 
 
 def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:
@@ -209,18 +270,18 @@ def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _restore_records(shop: Workshop, model: str, version: int) -> None:
+def _restore_records(made: Path, state: Path, model: str, version: int) -> None:
     """Put records back that somebody removed; those that are there stay as they are."""
-    meta = shop.state / model / str(version)
+    meta = state / model / str(version)
     meta.mkdir(parents=True, exist_ok=True)
-    for file in sorted(shop.meta.iterdir()):
+    for file in sorted(made.iterdir()):
         if not (meta / file.name).exists():
             file.rename(meta / file.name)
 
 
 def _run(places: _Places) -> None:
     _sync_tree(places.staging)
-    _write_journal(places.state, places.step)
+    _write_journal(places.state, _plain(places.step))
     places.repository.mkdir(exist_ok=True)
     for name in places.step.added:
         target = places.folder / name
@@ -244,7 +305,7 @@ def _finish(places: _Places) -> None:
     for file in sorted((places.staging / "meta").iterdir()):
         file.replace(places.meta / file.name)
     _sync(places.meta)
-    _remove_unused(places)
+    _remove_unused(places.folder)
 
 
 def _undo(places: _Places) -> None:
@@ -259,26 +320,26 @@ def _undo(places: _Places) -> None:
     shutil.rmtree(places.staging, ignore_errors=True)
 
 
-def _remove_unused(places: _Places) -> None:
+def _remove_unused(folder: Path) -> None:
     """Drop warm-up and label files of ours that no configuration names; their names tell whose they are."""
-    read = read_config(places.folder)
+    read = read_config(folder)
     if read is None:
         return
     used = {i.input_data_file for sample in read[1].model_warmup for i in sample.inputs.values()}
-    others = "".join(p.read_text("utf-8", "replace") for p in places.folder.glob("configs/*.pbtxt"))
-    for file in (places.folder / warmup.FOLDER).glob("*"):
+    others = "".join(p.read_text("utf-8", "replace") for p in folder.glob("configs/*.pbtxt"))
+    for file in (folder / warmup.FOLDER).glob("*"):
         if file.name not in used and file.name not in others and file.is_file() and warmup.is_ours(file):
             file.unlink()
     named = {o.label_filename for o in read[1].output}
-    for file in places.folder.glob(labels.PATTERN):
+    for file in folder.glob(labels.PATTERN):
         if file.name not in named and file.name not in others and file.is_file() and labels.is_ours(file):
             file.unlink()
 
 
-def _write_journal(state: Path, step: Step) -> None:
+def _write_journal(state: Path, step: Mapping[str, Any]) -> None:
     fresh = state / FRESH_JOURNAL
     with fresh.open("w", encoding="utf-8") as stream:
-        json.dump(_plain(step), stream)
+        json.dump(step, stream)
         stream.flush()
         os.fsync(stream.fileno())
     fresh.replace(state / JOURNAL)

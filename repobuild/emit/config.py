@@ -130,7 +130,7 @@ def render_config(
         serving=format_config(rest),
         warmup=warmup.samples,
     )
-    text = _sealed(render(TEMPLATE, {f: getattr(context, f) for f in ConfigContext.__slots__}))
+    text = sealed(render(TEMPLATE, {f: getattr(context, f) for f in ConfigContext.__slots__}))
     message = parse_config(text, CONFIG_FILE)
     wrong = [
         *config_mistakes(message, signature),
@@ -256,7 +256,8 @@ def is_ours(text: str) -> bool:
     return header == f"{HEADER}{text_digest(rest)}"
 
 
-def _sealed(text: str) -> str:
+def sealed(text: str) -> str:
+    """A configuration under the header by which :func:`is_ours` knows it again."""
     return f"{HEADER}{text_digest(text)}\n{text}"
 
 

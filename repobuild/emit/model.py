@@ -14,6 +14,7 @@ from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, order_mistakes, render_config
 from repobuild.emit.labels import make_labels
+from repobuild.emit.owners import refuse_owned
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
 from repobuild.errors import Evidence, InputInvalid, from_oserror
@@ -106,6 +107,7 @@ def emit(
     rendered = render_config(
         recipe.name, compiler.backend, signature, serving, max_batch_size, samples, texts.by_output
     )
+    refuse_owned(shop.repository, shop.state, recipe.name)
     existing = look(shop.repository, recipe.name)
     home = shop.repository / recipe.name
     settled = settle_config(

@@ -22,7 +22,16 @@ FORMAT = 1
 INPUT, OUTPUT = "input", "output"
 
 
-def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emission, golden: Golden) -> None:
+def write_records(
+    folder: Path,
+    recipe: Recipe,
+    report: Report,
+    emission: Emission,
+    golden: Golden,
+    *,
+    carries_code: bool = False,
+    ensemble: str | None = None,
+) -> None:
     """Write the three files.
 
     Args:
@@ -31,6 +40,8 @@ def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emissi
         report: Its outcome.
         emission: The staged model.
         golden: Rows that were replayed, and the model's answers.
+        carries_code: Whether what a server loads is code that it runs.
+        ensemble: The ensemble that the model is, or is a step of.
 
     Raises:
         OSError: The file system refuses.
@@ -44,7 +55,8 @@ def write_records(folder: Path, recipe: Recipe, report: Report, emission: Emissi
     }
     save_batch(folder / "golden.npz", batch)
     _write_json(folder / "report.json", report.to_dict())
-    _write_json(folder / "manifest.json", _manifest(recipe, report, emission, golden))
+    manifest = _manifest(recipe, report, emission, golden) | {"carries_code": carries_code}
+    _write_json(folder / "manifest.json", manifest | ({"ensemble": ensemble} if ensemble else {}))
 
 
 def prefix(side: str, number: int) -> str:
@@ -63,7 +75,6 @@ def _manifest(recipe: Recipe, report: Report, emission: Emission, golden: Golden
             name: {"sha256": digest, "bytes": (version / name).stat().st_size}
             for name, digest in tree_digests(version).items()
         },
-        "carries_code": False,
         "config": {"sha256": text_digest(emission.config_text), "made_by_repobuild": not emission.kept},
         "warmup": list(emission.warmup_files),
         "recipe": {"sha256": recipe.digest},

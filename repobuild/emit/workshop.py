@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import os
@@ -117,6 +118,16 @@ class Workshop:
         for folder in reversed(self._made):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+    def part(self, name: str) -> Workshop:
+        """The same workshop with scratch space of its own in it, for one model of several."""
+        mine = copy.copy(self)
+        mine.work = self.work / name
+        try:
+            mine.work.mkdir()
+        except OSError as problem:
+            raise from_oserror(problem, "making the staging folder") from problem
+        return mine
 
     def sweep(self) -> None:
         """Remove the folders of builds that died. Call it with the lock held and the journal settled."""

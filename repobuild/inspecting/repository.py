@@ -94,8 +94,18 @@ def _config(text: str, message: Any) -> dict[str, Any]:
         "inputs": [_tensor(t) for t in message.input],
         "outputs": [_tensor(t) for t in message.output],
         "scheduling": message.WhichOneof("scheduling_choice"),
+        "steps": [_step(s) for s in message.ensemble_scheduling.step],
         "instances": [{"count": g.count, "kind": type(g).Kind.Name(g.kind)} for g in message.instance_group],
         "warmup": [s.name for s in message.model_warmup],
+    }
+
+
+def _step(step: Any) -> dict[str, Any]:
+    return {
+        "model": step.model_name,
+        "version": step.model_version,
+        "input_map": dict(step.input_map),
+        "output_map": dict(step.output_map),
     }
 
 
@@ -118,6 +128,7 @@ def _records(folder: Path, number: int) -> dict[str, Any] | None:
         "present": [name for name in RECORDS if (home / name).is_file()],
         "source": source.get("model") if isinstance(source, dict) else None,
         "tools": manifest.get("tools") if isinstance(manifest, dict) else None,
+        "ensemble": manifest.get("ensemble") if isinstance(manifest, dict) else None,
     }
 
 

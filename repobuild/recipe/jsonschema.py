@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "repobuild recipe"
@@ -14,16 +17,36 @@ def recipe_schema() -> dict[str, Any]:
     It accepts every recipe that :func:`repobuild.recipe.load.load_recipe` accepts, and refuses unknown keys,
     wrong types and missing keys; rules that need the model or several keys together are not in it.
     """
-    from repobuild.recipe.schema import MODEL_NAME, RecipeDocument
+    from repobuild.recipe.ensemble_schema import EnsembleDocument
+    from repobuild.recipe.schema import RecipeDocument
     from repobuild.serving import OWNED
     from repobuild.triton import model_config
 
-    made = RecipeDocument.model_json_schema(by_alias=True, mode="validation")
-    properties = made["properties"]
-    properties["name"] |= {"pattern": f"^{MODEL_NAME.pattern}$", "minLength": 1, "maxLength": 128}
-    properties["serving"]["propertyNames"] = {
+    one = _made(RecipeDocument)
+    one["properties"]["serving"]["propertyNames"] = {
         "enum": [f.name for f in model_config().DESCRIPTOR.fields if f.name not in OWNED]
     }
+    several = _made(EnsembleDocument)
+    sections = {**several.pop("$defs"), **one.pop("$defs")}
+    return {
+        "$schema": DIALECT,
+        "title": TITLE,
+        "description": f"{one['description']} {several['description']}",
+        "type": "object",
+        "if": {"required": ["ensemble"]},
+        "then": several,
+        "else": one,
+        "$defs": sections,
+    }
+
+
+def _made(document: type[BaseModel]) -> dict[str, Any]:
+    """The schema of one form of recipes, with what pydantic leaves out."""
+    from repobuild.recipe.schema import MODEL_NAME
+
+    made = document.model_json_schema(by_alias=True, mode="validation")
+    properties = made["properties"]
+    properties["name"] |= {"pattern": f"^{MODEL_NAME.pattern}$", "minLength": 1, "maxLength": 128}
     for section in made["$defs"].values():
         for key, schema in section.get("properties", {}).items():
             _tighten(key, schema)
@@ -31,7 +54,7 @@ def recipe_schema() -> dict[str, Any]:
         for key, schema in held.items():
             schema.setdefault("title", key.capitalize())
             schema.setdefault("description", _described(schema, made["$defs"], key))
-    return {"$schema": DIALECT, **made, "title": TITLE}
+    return made
 
 
 def _tighten(key: str, schema: dict[str, Any]) -> None:

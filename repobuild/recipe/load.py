@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repobuild.errors import Evidence, InputInvalid
+from repobuild.errors import Evidence, InputInvalid, RepobuildError
 from repobuild.recipe.tensorflow import refuse_saved_model
 from repobuild.recipe.types import (
     DEFAULT_ATOL,
@@ -76,6 +76,8 @@ def recipe_from(document: YamlDocument, path: Path) -> Recipe:
 
     if not isinstance(document.value, dict):
         raise _mistakes(path, [Evidence("a recipe is a mapping of keys to values", file=str(path), line=1)])
+    if "ensemble" in document.value:
+        return _ensemble_from(document, path)
     found: list[tuple[KeyPath, str]] = []
     checked = None
     try:
@@ -95,6 +97,66 @@ def recipe_from(document: YamlDocument, path: Path) -> Recipe:
     if found or checked is None:
         raise _mistakes(path, _placed(found, document.lines, path))
     return recipe_of(checked, path.absolute().parent, path, document.digest, document.lines)
+
+
+def _ensemble_from(document: YamlDocument, path: Path) -> Recipe:
+    """The recipe of an ensemble, with the recipes of its steps."""
+    from pydantic import ValidationError
+
+    from repobuild.recipe.ensemble_load import ensemble_mistakes, ensemble_of
+    from repobuild.recipe.ensemble_schema import EnsembleDocument
+    from repobuild.serving import serving_mistakes
+
+    assert isinstance(document.value, dict)
+    folder = path.absolute().parent
+    found: list[tuple[KeyPath, str]] = []
+    checked = None
+    try:
+        checked = EnsembleDocument.model_validate(document.value)
+    except ValidationError as problem:
+        found.extend(_pydantic_mistakes(problem, EnsembleDocument))
+    serving = document.value.get("serving")
+    if isinstance(serving, dict):
+        found.extend((("serving", *at), text) for at, text in serving_mistakes(serving))
+    recipes: dict[int, Recipe | RepobuildError] = {}
+    if checked is not None:
+        for index, step in enumerate(checked.ensemble.steps):
+            if step.recipe is not None:
+                recipes[index] = _step_recipe(folder / step.recipe, path)
+        found.extend(ensemble_mistakes(checked, recipes))
+    if found or checked is None:
+        raise _mistakes(path, _placed(found, document.lines, path))
+    usable = {index: recipe for index, recipe in recipes.items() if isinstance(recipe, Recipe)}
+    return Recipe(
+        name=checked.name,
+        source=SourceRecipe(path, path.name, "ensemble"),
+        samples=folder / checked.samples,
+        samples_given=checked.samples,
+        tolerance=_tolerance(checked.tolerance),
+        serving=dict(serving or {}),
+        target=checked.target.triton if checked.target else None,
+        folder=folder,
+        file=path,
+        digest=document.digest,
+        lines=document.lines,
+        ensemble=ensemble_of(checked, folder, usable),
+    )
+
+
+def _step_recipe(path: Path, whole: Path) -> Recipe | RepobuildError:
+    """The recipe of a step, or why it is not usable; an ensemble that names itself has no end."""
+    from repobuild.errors import UsageProblem
+
+    file = find_recipe(path)
+    if file.exists() and whole.exists() and file.samefile(whole):
+        return UsageProblem("recipe-invalid", "it is the recipe of the ensemble itself", (), None)
+    try:
+        document = read_yaml(file)
+        if isinstance(document.value, dict) and "ensemble" in document.value:
+            return UsageProblem("recipe-invalid", "it is the recipe of an ensemble", (), None)
+        return recipe_from(document, file)
+    except RepobuildError as problem:
+        return problem
 
 
 def recipe_evidence(recipe: Recipe, at: KeyPath, text: str) -> Evidence:

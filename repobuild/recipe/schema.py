@@ -54,6 +54,22 @@ def _kind_alone(value: Any) -> Any:
 
 Bound = Annotated[float, AfterValidator(_bound)]
 TensorName = Annotated[str, AfterValidator(_tensor_name)]
+ModelName = Annotated[str, AfterValidator(_model_name)]
+WireType = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
 
 
 class _Section(BaseModel):
@@ -121,22 +137,7 @@ class InputSection(_Section):
         TensorName, Field(description="Tensor name; for a DataFrame model a column, or one matrix.")
     ]
     dtype: Annotated[
-        Literal[
-            "BOOL",
-            "UINT8",
-            "UINT16",
-            "UINT32",
-            "UINT64",
-            "INT8",
-            "INT16",
-            "INT32",
-            "INT64",
-            "FP16",
-            "FP32",
-            "FP64",
-            "BYTES",
-        ]
-        | None,
+        WireType | None,
         Field(description="Element type on the wire; FP32 or FP64 by measurement when left out."),
     ] = None
     dims: Annotated[list[Annotated[int, Field(ge=1)]] | None, Field(description="Shape of one row.")] = None

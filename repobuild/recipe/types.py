@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repobuild.tensors import DType
+
+if TYPE_CHECKING:
+    from repobuild.recipe.ensemble_types import EnsembleRecipe
 
 DEFAULT_ATOL = 1e-5
 DEFAULT_RTOL = 1e-4
@@ -181,6 +184,7 @@ class Recipe:
         file: The recipe file, ``None`` when made in Python.
         digest: sha256 of the recipe file, empty when made in Python.
         lines: Line of each key path in the recipe file, for errors found later.
+        ensemble: The steps of an ensemble, whose ``source`` is the recipe itself; ``None`` for one model.
     """
 
     name: str
@@ -202,8 +206,10 @@ class Recipe:
     file: Path | None = None
     digest: str = ""
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=lambda: MappingProxyType({}))
+    ensemble: EnsembleRecipe | None = None
 
     def files(self) -> tuple[Path, ...]:
         """The files that a build of it reads."""
         named = (self.file, self.source.path, self.samples, self.labels)
-        return tuple(path for path in named if path is not None)
+        steps = self.ensemble.files() if self.ensemble else ()
+        return (*(path for path in named if path is not None), *steps)

@@ -22,6 +22,7 @@ from repobuild.emit.versions import version_numbers
 from repobuild.emit.workshop import state_folder
 from repobuild.errors import Evidence, InputInvalid, RepobuildError, VerificationFailed, from_oserror
 from repobuild.inspecting.repository import is_model_folder, model_folders, no_models
+from repobuild.lint.ensembles import NEWEST
 from repobuild.lint.finding import Severity
 from repobuild.lint.model import selected_versions
 from repobuild.lint.run import lint
@@ -181,6 +182,9 @@ def _version(
     if records.carries_code:
         yield skipped(model, version, "answers", "it carries code, which is not run here")
         return
+    if message.platform == "ensemble" and not latest:
+        yield skipped(model, version, "answers", "the configuration joins the steps of the newest version")
+        return
     wrong = list(config_mistakes(message, records.signature))
     if not wrong:
         yield from _answers(folder, version, message, records)
@@ -205,6 +209,10 @@ def _answers(folder: Path, version: int, message: Any, records: Records) -> Iter
     with tempfile.TemporaryDirectory(prefix="repobuild-validate-") as scratch:
         copy = Path(scratch) / "repository"
         _copy(folder, version, message, copy / model)
+        absent = _copy_steps(folder.parent, message, copy)
+        if absent:
+            yield failed(model, version, "answers", f"it names {absent}, which is not there", folder)
+            return
         subject = Subject(model, version, signature, message, records.golden.tolerance)
         try:
             with BundledServer(copy, Path(scratch)) as server:
@@ -216,6 +224,21 @@ def _answers(folder: Path, version: int, message: Any, records: Records) -> Iter
     for check in checks:
         verdict = type(check.verdict)(f"{check.name.removeprefix('served: ')}: {check.detail}")
         yield Finding(model, version, "answers", verdict)
+
+
+def _copy_steps(repository: Path, message: Any, to: Path) -> str:
+    """The steps of an ensemble in the versions that it names; what is absent, empty when nothing is."""
+    for member in message.ensemble_scheduling.step:
+        home, version = repository / member.model_name, member.model_version
+        numbers = version_numbers(home)
+        if version == NEWEST and numbers:
+            version = numbers[-1]
+        read = read_config(home) if home.is_dir() else None
+        if read is None or version not in numbers:
+            return f"version {member.model_version} of {member.model_name}"
+        if not (to / member.model_name).exists():
+            _copy(home, version, read[1], to / member.model_name)
+    return ""
 
 
 def _copy(folder: Path, version: int, message: Any, to: Path) -> None:

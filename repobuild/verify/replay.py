@@ -222,6 +222,10 @@ class _Replay:
 
         worst = None
         for spec in self._subject.signature.outputs:
+            shapes = sorted({a[spec.name].shape[1:] for a in answers})
+            if len(shapes) > 1:
+                told = f"rows of output '{spec.name}' have dims {' and '.join(str(list(s)) for s in shapes)}"
+                return Check(title, Fail(f"{what}: {told}, by the request that they come in"))
             got = np.concatenate([a[spec.name] for a in answers])
             outcome: Comparison = compare(
                 spec.name, _text(got), want[spec.name], self._subject.tolerance.of(spec.name)

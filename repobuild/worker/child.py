@@ -2,7 +2,7 @@
 
 This is the only place where code of a model file runs. Questions are answered by the methods of
 :class:`~repobuild.worker.rows_desk.RowsDesk`, :class:`~repobuild.worker.tensor_desk.TensorDesk` and
-:class:`~repobuild.worker.script_desk.ScriptDesk`.
+:class:`~repobuild.worker.script_desk.ScriptDesk`, and of those for steps and for work on graphs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from repobuild.worker.limits import Limits
 from repobuild.worker.rows_desk import RowsDesk
 from repobuild.worker.sandbox import enter
 from repobuild.worker.script_desk import ScriptDesk
+from repobuild.worker.step_desk import StepDesk
 from repobuild.worker.task_desk import TaskDesk
 from repobuild.worker.tensor_desk import TensorDesk
 
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
     atexit.register(_end_group, signal.SIGTERM)
     questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
-    desks = (RowsDesk(), TensorDesk(), ScriptDesk(), TaskDesk())
+    desks = (RowsDesk(), TensorDesk(), ScriptDesk(), TaskDesk(), StepDesk())
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
         _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():

@@ -8,6 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from repobuild.errors import InputInvalid
+from repobuild.recipe.ensemble_schema import EnsembleDocument
 from repobuild.recipe.implied import made_recipe
 from repobuild.recipe.jsonschema import recipe_schema
 from repobuild.recipe.schema import RecipeDocument
@@ -79,8 +80,10 @@ def test_every_worked_example_passes(schema, recipe):
 
 
 def test_every_key_has_a_title_and_a_description(schema):
-    sections = [schema.schema, *schema.schema["$defs"].values()]
-    assert list(schema.schema["properties"]) == list(RecipeDocument.model_fields)
+    one, several = schema.schema["else"], schema.schema["then"]
+    sections = [one, several, *schema.schema["$defs"].values()]
+    assert list(one["properties"]) == list(RecipeDocument.model_fields)
+    assert list(several["properties"]) == list(EnsembleDocument.model_fields)
     for section in sections:
         for key, held in section.get("properties", {}).items():
             assert {"title", "description"} <= held.keys(), key
