@@ -17,6 +17,10 @@ from repobuild.samples.texts import FORMS
 from repobuild.sources.interface import RowsSource
 from repobuild.tensors import Array, Batch, take
 
+JUMP = "jump"
+"""Kind of the requests on a jump of the model's answer, where a hair more gives it another one."""
+JUMPS = (THRESHOLD, JUMP)
+
 Told = tuple[tuple[str, str], str]
 """What an edge row tries (its kind and column), and what came of it."""
 
@@ -57,18 +61,23 @@ class EdgeOutcome:
 
     @property
     def off(self) -> int:
-        """Rows that are wrong, other than those a hair from a threshold."""
-        return sum(about[0] != THRESHOLD for about, _ in self.wrong)
+        """Rows that are wrong, other than those at or a hair from a jump of the model's answer."""
+        return sum(about[0] not in JUMPS for about, _ in self.wrong)
 
     @property
     def first_off(self) -> Told:
         """The first row of :attr:`off`, which must not be zero."""
-        return next(told for told in self.wrong if told[0][0] != THRESHOLD)
+        return next(told for told in self.wrong if told[0][0] not in JUMPS)
 
     @property
     def flipped(self) -> int:
         """Rows a hair from a threshold that land on its other side."""
-        return len(self.wrong) - self.off
+        return sum(about[0] == THRESHOLD for about, _ in self.wrong)
+
+    @property
+    def jumped(self) -> tuple[str, ...]:
+        """How requests went that lie on a jump of the model's answer."""
+        return tuple(how for about, how in self.wrong if about[0] == JUMP)
 
 
 def ask_edges(source: RowsSource, rows: EdgeRows, wanted: Sequence[Wanted]) -> EdgeReference:
@@ -150,6 +159,8 @@ def edge_check(outcome: EdgeOutcome) -> Check:
         parts.append(f"{len(outcome.lenient)} refused by the model alone ({', '.join(kinds)})")
     if outcome.reworded:
         parts.append(f"{len(outcome.reworded)} forms of a text answered otherwise (see the notes)")
+    if outcome.jumped:
+        parts.append(f"{len(outcome.jumped)} on a jump of the model's answer (see the notes)")
     if outcome.flipped:
         parts.append(f"{outcome.flipped} within 1e-9 of a threshold on its other side")
     return Check(title, Pass(", ".join(parts)))
@@ -174,6 +185,11 @@ def edge_notes(outcome: EdgeOutcome) -> Iterator[str]:
         yield (
             f"texts with {form} in {column} are answered otherwise than by the model ({how}); bring texts"
             " into the form of the samples before they are sent"
+        )
+    for how in outcome.jumped:
+        yield (
+            "where all values are zero the model's answer jumps (ties in an order, a sign), and the served"
+            f" model falls to another side: {how}"
         )
     if outcome.flipped:
         yield (

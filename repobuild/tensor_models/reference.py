@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from repobuild.checks import Reference, spread
-from repobuild.edge_check import EdgeReference
+from repobuild.compare import compare
+from repobuild.edge_check import JUMP, EdgeReference
 from repobuild.errors import InputInvalid, evidence
 from repobuild.outputs import Wanted
 from repobuild.recipe.types import Tolerance
 from repobuild.tensor_models.axes import Ask, Axes
 from repobuild.tensor_models.feed import TensorFeed
-from repobuild.tensor_models.requests import Probe, resized, size_probes, value_probes
+from repobuild.tensor_models.requests import Probe, beside, resized, size_probes, value_probes
 from repobuild.tensors import Array, Batch, take
 
 LEAST_ROWS = 4
@@ -116,8 +117,36 @@ def ask_all(
             {},
             {n: _rows(a, False) for n, a in again.items()},
         )
+    probes = tuple(_on_jumps(ask, base, probes, told, wanted, tolerance, possible))
     edges = EdgeReference(tuple(p.about for p in probes), tuple(told))
     return Asked(base, reference, probes, edges, possible, tuple(notes))
+
+
+def _on_jumps(
+    ask: Ask,
+    base: Batch,
+    probes: Sequence[Probe],
+    told: Sequence[Mapping[str, Array] | str],
+    wanted: Sequence[Wanted],
+    tolerance: Tolerance,
+    batched: bool,
+) -> Iterator[Probe]:
+    """The probes, those of all equal values marked where the model's own answer jumps.
+
+    Among equal values an order is anybody's choice, so that a graph may take another one.
+    """
+    for probe, answer in zip(probes, told, strict=True):
+        if probe.about[0] != "zeros" or isinstance(answer, str):
+            yield probe
+            continue
+        moved = ask(beside(base, probe))
+        near = [_named(m, wanted) for m in moved if not isinstance(m, str)]
+        jumps = any(
+            not compare(name, _rows(found[name], batched), want, tolerance.of(name)).holds
+            for found in near
+            for name, want in answer.items()
+        )
+        yield replace(probe, about=(JUMP, "")) if jumps else probe
 
 
 def _enough(ask: Ask, feed: TensorFeed, given: Batch, notes: list[str]) -> Batch:

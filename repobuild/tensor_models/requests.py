@@ -72,6 +72,22 @@ def size_probes(feed: TensorFeed, request: Batch, sizes: Mapping[str, tuple[int,
             yield Probe(("size", f"{label} = {size}"), resized(request, free, label, size))
 
 
+def beside(request: Batch, probe: Probe) -> list[Batch]:
+    """Requests a hair beside a probe, in two directions; floats move by a millionth of the samples' size."""
+    import numpy as np
+
+    found: list[Batch] = []
+    for seed in (0, 1):
+        noise = np.random.default_rng(seed)
+        moved = dict(probe.request)
+        for name, array in probe.request.items():
+            if array.dtype.kind == "f" and array.size:
+                size = np.abs(np.nan_to_num(np.asarray(request[name], dtype=np.float64))).max() or 1.0
+                moved[name] = (array + noise.standard_normal(array.shape) * size * 1e-6).astype(array.dtype)
+        found.append(moved)
+    return found
+
+
 def value_probes(feed: TensorFeed, request: Batch) -> Iterator[Probe]:
     """The samples with their floating-point values turned, zero, large or small, or with flags all equal.
 

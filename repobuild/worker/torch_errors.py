@@ -12,7 +12,8 @@ from repobuild.errors import ConversionFailed, evidence
 
 LIBRARIES = ("torch", "onnxscript", "onnx_ir", "onnx", "numpy", "sympy")
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s+(?P<code>.+)')
-BRACKET = re.compile(r"torch\.ops\.(?P<op>[\w.]+)|(?P<aten>aten::?[\w.]+)|(?P<prim>prims?::?\w+)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+PLACE = re.compile(r"L\['inputs'\]\[(?P<input>\d+)\]\.size\(\)\[(?P<axis>\d+)\]")
 DIMS = re.compile(
     r"^\s*-?\s*(Not all values of .+|.*specialized.*|.*must be.*|Suggested fixes:.*)$", re.MULTILINE
 )
@@ -33,15 +34,16 @@ def user_frame(problem: BaseException) -> str:
     return best
 
 
-def export_failed(problem: BaseException, what: str) -> ConversionFailed:
+def export_failed(problem: BaseException, what: str, inputs: Sequence[str] = ()) -> ConversionFailed:
     """The error for a module that torch.export or the ONNX exporter refuses.
 
     Args:
         problem: What was raised.
         what: The model, for the message.
+        inputs: Names of the inputs, in the order of the exported module's arguments.
     """
     chain = list(_chain(problem))
-    text = "\n".join(str(p) for p in chain)
+    text = _named("\n".join(str(p) for p in chain), inputs)
     kinds = {type(p).__name__ for p in chain}
     place = _place(text, chain)
     lines = [line for line in (place, *_first_lines(chain)) if line]
@@ -51,13 +53,13 @@ def export_failed(problem: BaseException, what: str) -> ConversionFailed:
             "export-branch", f"{what} cannot be exported: {message}", evidence(lines), BRANCH
         )
     if "ConstraintViolation" in " ".join(kinds) or "Constraints violated" in text:
-        found = [m.strip() for m in DIMS.findall(text)]
+        found = list(dict.fromkeys(m.strip().lstrip("- ") for m in DIMS.findall(text)))
         return ConversionFailed(
             "export-dims",
             f"{what} cannot be exported: an axis that should be free is fixed by the code of the module",
             evidence([*found[:6], *([place] if place else [])] or lines),
-            "look for sizes that are written as numbers in reshape or view, or take the axis out of"
-            " export: dynamic_axes",
+            "look for sizes that the code fixes: numbers in reshape or view, a Python loop over the axis, a"
+            " buffer of one length; or take the axis out of export: dynamic_axes",
         )
     operator = _operator(text)
     if operator:
@@ -75,6 +77,17 @@ def export_failed(problem: BaseException, what: str) -> ConversionFailed:
     )
 
 
+def _named(text: str, inputs: Sequence[str]) -> str:
+    """The text without colours, and with the user's names for the exported module's arguments."""
+
+    def name(found: re.Match[str]) -> str:
+        number = int(found["input"])
+        known = inputs[number] if number < len(inputs) else f"input {number}"
+        return f"axis {found['axis']} of '{known}'"
+
+    return PLACE.sub(name, COLOUR.sub("", text))
+
+
 def _chain(problem: BaseException | None) -> Any:
     seen = set()
     while problem is not None and id(problem) not in seen:
@@ -86,7 +99,7 @@ def _chain(problem: BaseException | None) -> Any:
 def _first_lines(chain: Sequence[BaseException]) -> list[str]:
     found = []
     for problem in chain[:3]:
-        lines = [t.strip() for t in str(problem).splitlines() if t.strip()]
+        lines = [t.strip() for t in COLOUR.sub("", str(problem)).splitlines() if t.strip()]
         if lines:
             found.append(f"{type(problem).__name__}: {lines[0][:400]}")
     return list(dict.fromkeys(found))

@@ -64,7 +64,7 @@ def write_onnx(
         except MemoryError:
             raise
         except Exception as problem:
-            raise export_failed(problem, what) from problem
+            raise export_failed(problem, what, inputs) from problem
     assert made is not None
     with writing("the ONNX file"):
         made.save(to, external_data=True, keep_initializers_as_inputs=False)

@@ -22,11 +22,17 @@ from repobuild.recipe.types import Tolerance
 from repobuild.report import Fail
 from repobuild.samples.edges import edge_rows
 from repobuild.samples.texts import FORMS
-from repobuild.tensors import DType
+from repobuild.tensors import DType, take
 from repobuild.worker.jumps import find_jumps
 
 POSITIVE = np.random.default_rng(3).random((50, 3)) + 0.1
 FRESH = np.concatenate([POSITIVE * 3, -POSITIVE, POSITIVE - 0.5, np.zeros((1, 3))])
+
+
+def each(given):
+    """Every row as a request of its own."""
+    count = len(next(iter(given.values())))
+    return [take(given, i, i + 1) for i in range(count)]
 
 
 def rows_of(array, dtype=None):
@@ -134,7 +140,7 @@ class Clipped:
 def test_a_graph_that_differs_only_beyond_the_samples_is_found_and_its_check_fails():
     rows = edge_rows({"X": POSITIVE}, Feed(Mode.MATRIX, "X", (), None, width=3), {})
     answers = tuple({"y": row[None, :1]} for row in rows.given["X"])
-    outcome = run_edges(Clipped(), rows.given, EdgeReference(rows, answers), Tolerance())
+    outcome = run_edges(Clipped(), each(rows.given), EdgeReference(rows.about, answers), Tolerance())
     assert {kind for (kind, _), _ in outcome.wrong} == {"beyond", "negated", "zeros"}
     verdict = edge_check(outcome).verdict
     assert isinstance(verdict, Fail)
@@ -228,7 +234,9 @@ def test_a_jump_that_lies_a_step_elsewhere_fails_and_one_a_hair_away_is_told(mov
     answers = tuple(
         {"y": np.float64([[row[0] > place]])} if not np.isnan(row[0]) else "no NaN" for row in rows.given["X"]
     )
-    outcome = run_edges(JumpsAt(place + moved), rows.given, EdgeReference(rows, answers), Tolerance())
+    outcome = run_edges(
+        JumpsAt(place + moved), each(rows.given), EdgeReference(rows.about, answers), Tolerance()
+    )
     assert (outcome.flipped > 0, outcome.off > 0) == (flipped, off)
     assert isinstance(edge_check(outcome).verdict, Fail) == off
 
