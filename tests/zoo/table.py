@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.zoo.architecture import Architecture
-from tests.zoo.asking import Deviation, deviation
+from tests.zoo.asking import deviation
 from tests.zoo.catalog import CATALOG
 from tests.zoo.modules import build
 from tests.zoo.whole import Conversion, Zoo, served
@@ -32,51 +33,55 @@ Seconds are those of the whole command, two of which run at a time on two cores,
 """
 
 
-def row(architecture: Architecture, conversion: Conversion, found: tuple[int, Deviation] | None) -> str:
-    """One line of the table, from the largest batch and the deviation; without them that of a refusal."""
+def row(architecture: Architecture, conversion: Conversion, client: Any) -> str:
+    """One line of the table.
+
+    Raises:
+        AssertionError: The architecture was not converted, or answers wrongly.
+    """
+    assert (conversion.status != 0) == bool(architecture.refusal), conversion.told
+    names = [", ".join(f"`{name}`" for name in some) for some in (architecture.inputs, architecture.outputs)]
     parameters = sum(p.numel() for p in build(architecture).parameters())
-    free = ", ".join(f"{label}" for label in architecture.sizes)
-    inputs = ", ".join(f"`{name}`" for name in architecture.inputs)
-    outputs = ", ".join(f"`{name}`" for name in architecture.outputs)
-    if found is None:
-        outcome = [
-            "refused",
-            "",
-            "",
-            f"{conversion.seconds:.0f}",
-            f"`{architecture.refusal}`: {architecture.notes}",
-        ]
-    else:
-        largest, off = found
-        measured = [f"{off.absolute:.1e}", f"{off.relative:.1e}"]
-        outcome = [str(largest), *measured, f"{conversion.seconds:.0f}", _remarks(architecture)]
-    cells = [f"`{architecture.name}`", f"{parameters:,}", inputs, outputs, free, *outcome]
-    return f"| {' | '.join(cells)} |\n"
+    measured = ["refused", "", ""]
+    if not architecture.refusal:
+        largest = client.get_model_config(architecture.name)["max_batch_size"]
+        off = deviation(client, architecture)
+        measured = [str(largest), f"{off.absolute:.1e}", f"{off.relative:.1e}"]
+    free = ", ".join(architecture.sizes)
+    cells = [
+        f"`{architecture.name}`",
+        f"{parameters:,}",
+        *names,
+        free,
+        *measured,
+        f"{conversion.seconds:.0f}",
+    ]
+    return f"| {' | '.join([*cells, _remarks(architecture)])} |\n"
 
 
 def _remarks(architecture: Architecture) -> str:
     within = "" if architecture.atol == USUAL else f"within {architecture.atol:g}"
-    return "; ".join(filter(None, (architecture.notes, within)))
+    refusal = f"`{architecture.refusal}`" if architecture.refusal else ""
+    return "; ".join(filter(None, (refusal, architecture.notes, within)))
 
 
 def page(zoo: Zoo) -> str:
     """The page.
 
     Raises:
-        AssertionError: An architecture was not converted, or answers wrongly.
+        AssertionError: Architectures were not converted, or answer wrongly.
     """
     from tritonclient.http import InferenceServerClient
 
     text = HEAD.format(count=len(CATALOG))
+    wrong = []
     with InferenceServerClient(zoo.address, connection_timeout=60, network_timeout=60) as client:
         for architecture in CATALOG:
-            conversion = zoo.conversions[architecture.name]
-            assert (conversion.status != 0) == bool(architecture.refusal), conversion.told
-            found = None
-            if not architecture.refusal:
-                config = client.get_model_config(architecture.name)
-                found = config["max_batch_size"], deviation(client, architecture)
-            text += row(architecture, conversion, found)
+            try:
+                text += row(architecture, zoo.conversions[architecture.name], client)
+            except AssertionError as problem:
+                wrong.append(f"{architecture.name}: {problem}")
+    assert not wrong, "\n".join(wrong)
     return text
 
 
