@@ -49,9 +49,9 @@ class Zoo:
     address: str
 
 
-def convert(architecture: Architecture, folder: Path) -> Conversion:
-    """Hand the architecture to ``repobuild convert``, in a folder of its own."""
-    recipe = write_project(architecture, folder / "project")
+def convert(recipe: Path) -> Conversion:
+    """Hand a recipe to ``repobuild convert``, whose repository lies beside the recipe's folder."""
+    folder = recipe.parent.parent
     repository = folder / "repository"
     words = ("convert", recipe, "--repository", repository, "--trust", "module", "--json")
     begin = time.monotonic()
@@ -69,8 +69,9 @@ def convert(architecture: Architecture, folder: Path) -> Conversion:
 @contextlib.contextmanager
 def served(architectures: Sequence[Architecture], folder: Path) -> Iterator[Zoo]:
     """Convert all of them, two at a time, and serve those that were built until the block ends."""
+    recipes = [write_project(a, folder / a.name / "project") for a in architectures]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda a: convert(a, folder / a.name), architectures))
+        found = list(pool.map(convert, recipes))
     conversions = dict(zip((a.name for a in architectures), found, strict=True))
     together = folder / "together"
     together.mkdir()
