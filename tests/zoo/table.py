@@ -25,7 +25,8 @@ plus 1e-4 of the value; whole numbers and flags have to be equal. `make test-slo
 holds the modules.
 
 Deviations are the largest of all answers, the relative one in parts of the largest value of its answer.
-Seconds are those of the whole command, two of which run at a time on two cores, and vary.
+Seconds are those of the whole command, two of which run at a time on two cores; what else a machine does
+makes them two and three times as many.
 `python -m tests.zoo.table` writes this page.
 
 | name | parameters | inputs | outputs | free axes | `max_batch_size` | absolute | relative | seconds | |
