@@ -29,6 +29,7 @@ def convert(
     trust: Iterable[str] = (),
     update_config: bool = False,
     allow_schema_change: bool = False,
+    bisect: bool = False,
     watch: Watch | None = None,
     **recipe_keys: Any,
 ) -> Report:
@@ -47,6 +48,7 @@ def convert(
         trust: Kinds of code-carrying files that are vouched for: ``pickle``, ``module``, ``torchscript``.
         update_config: Bring a config.pbtxt up to date that was written or edited by hand.
         allow_schema_change: Let the version have other inputs or outputs than the one before it.
+        bisect: Let the error of a failed check name the first node where the artifact departs.
         watch: Told of the steps.
         **recipe_keys: Further keys of a recipe: ``serving={"max_batch_size": 8}``. Those of ``source`` are
             joined with what is known of the model.
@@ -73,7 +75,7 @@ def convert(
             settings = [Setting((key,), None, f"convert({key}=...)") for key in document if key != "source"]
             try:
                 recipe = dataclasses.replace(made_recipe(document), digest=_digest(document))
-                return build(Order(recipe, Path(repository), vouched, changes), watch)
+                return build(Order(recipe, Path(repository), vouched, changes, bisect), watch)
             except Refused as refused:
                 raise _in_callers_words(pointed(refused.error, settings), home) from refused
             except RepobuildError as error:

@@ -16,6 +16,7 @@ from repobuild.export import Graph
 from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.metrics import Metric
 from repobuild.recipe.types import Recipe
+from repobuild.refine import Refined
 from repobuild.releases import Release
 from repobuild.report import Check, Fail, Report
 from repobuild.sources.interface import Trust
@@ -51,12 +52,14 @@ class Order:
         repository: The Triton model repository to build into.
         trust: What the user vouches for.
         changes: What may change in the repository beside the new version.
+        bisect: Whether a failed check names the first node where the artifact departs.
     """
 
     recipe: Recipe
     repository: Path
     trust: Trust = Trust()
     changes: Changes = NO_CHANGES
+    bisect: bool = False
 
 
 class Refused(Exception):
@@ -94,6 +97,7 @@ class Ledger:
         self.metrics: tuple[Metric, ...] = ()
         self._facts: dict[str, Any] = {}
         self._notes: list[str] = []
+        self._graph_notes: tuple[str, ...] = ()
         self._tools = [Tool("repobuild", __version__)]
 
     @contextlib.contextmanager
@@ -131,7 +135,16 @@ class Ledger:
         """The model has been exported."""
         self._signature = graph.signature
         self._facts["precision"] = [a.to_dict() for a in graph.precision]
+        self._graph_notes = graph.notes
         self._note(graph.notes)
+
+    def found_refined(self, refined: Refined) -> None:
+        """The graph has been optimised and brought into its precision."""
+        self._facts.update(refined.facts)
+        known = {t.name for t in self._tools}
+        fresh = {t.name: t for a in refined.applied for t in a.tools if t.name not in known}
+        self._tools.extend(t for t in fresh.values() if t.name != "onnxruntime")
+        self._note(refined.graph.notes[len(self._graph_notes) :])
 
     def found_artifact(self, artifact: Artifact) -> None:
         """The graph has been compiled."""
@@ -193,8 +206,17 @@ class Ledger:
             self.watch.note(note)
 
 
-def stop_on_failure(checks: Sequence[Check], kind: type[RepobuildError], code: str, message: str) -> None:
+def stop_on_failure(
+    checks: Sequence[Check], kind: type[RepobuildError], code: str, message: str, where: str = ""
+) -> None:
     """Raise an error that lists the checks that did not hold, if there are any.
+
+    Args:
+        checks: All checks.
+        kind: Class of the error.
+        code: Its code.
+        message: Its message.
+        where: What bisection found, if it was asked.
 
     Raises:
         RepobuildError: Of the given kind and code.
@@ -202,4 +224,5 @@ def stop_on_failure(checks: Sequence[Check], kind: type[RepobuildError], code: s
     failed = [c for c in checks if isinstance(c.verdict, Fail)]
     if failed:
         hint = next((c.hint for c in failed if c.hint), "see the report for all checks")
-        raise kind(code, message, tuple(Evidence(c.detail, key=c.name) for c in failed), hint)
+        found = (Evidence(where, key="bisect"),) if where else ()
+        raise kind(code, message, (*(Evidence(c.detail, key=c.name) for c in failed), *found), hint)

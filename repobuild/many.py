@@ -155,6 +155,8 @@ def build_one(
     trust: Trust,
     watch: Watch | None = None,
     changes: Changes = NO_CHANGES,
+    *,
+    bisect: bool = False,
 ) -> Built:
     """Build one recipe; an error is part of the answer.
 
@@ -164,11 +166,12 @@ def build_one(
         trust: What the user vouches for.
         watch: Told of the steps.
         changes: What may change in the repository beside the new version.
+        bisect: Whether a failed check names the first node where the artifact departs.
     """
     if item.recipe is None:
         return Built(item.file, None, "failed", error=item.problem)
     try:
-        report = convert(Order(item.recipe, repository, trust, changes), watch or Silent())
+        report = convert(Order(item.recipe, repository, trust, changes, bisect), watch or Silent())
     except Refused as refused:
         return Built(item.file, item.recipe.name, "failed", refused.report, refused.error)
     except RepobuildError as error:

@@ -21,10 +21,12 @@ from repobuild.loaded import Loaded, LoadedSamples
 from repobuild.metrics import budget_checks, measure, read_labels
 from repobuild.plugins import COMPILERS, RUNNERS
 from repobuild.prepare import refuse_early, target_release
+from repobuild.refine import Refined, departure, real_float16, refine
 from repobuild.releases import Release
-from repobuild.report import Report
+from repobuild.report import Fail, Report
 from repobuild.sources.find import open_source
 from repobuild.sources.interface import Source
+from repobuild.tensor_models.load import LoadedTensors
 from repobuild.tensors import Batch
 from repobuild.verify.latency import latency
 from repobuild.verify.replay import Golden, Subject, replay
@@ -58,8 +60,10 @@ def convert(order: Order, watch: Watch | None = None) -> Report:
             with open_source(order.recipe, shop.work) as source:
                 model, samples = load(ledger, source)
                 graph = export(ledger, source, model, samples, release, shop)
+            refined = refine_graph(ledger, graph, model, release, shop)
+            graph = refined.graph
             artifact = compile_graph(ledger, graph, shop)
-            answers = check(ledger, artifact, graph, model, samples)
+            answers = check(ledger, artifact, refined, model, samples, shop)
             emission = stage(ledger, artifact, graph, shop)
             golden = verify(ledger, emission, graph, answers, shop)
             return publish(ledger, emission, golden, shop)
@@ -93,6 +97,16 @@ def export(
         return graph
 
 
+def refine_graph(ledger: Ledger, graph: Graph, model: Loaded, release: Release, shop: Workshop) -> Refined:
+    """Optimise the graph as far as that helps, in the precision that the target asks for."""
+    with ledger.step("refine") as done:
+        takes_tensors = isinstance(model, LoadedTensors)
+        refined = refine(graph, ledger.recipe, release, shop.work, optimised=takes_tensors)
+        ledger.found_refined(refined)
+        done.say("; ".join(a.detail for a in refined.applied) or "the graph as it is")
+        return refined
+
+
 def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
     """Turn the graph into what the target runs."""
     with ledger.step("compile") as done:
@@ -103,16 +117,25 @@ def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
         return artifact
 
 
-def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Loaded, samples: LoadedSamples) -> Batch:
+def check(
+    ledger: Ledger,
+    artifact: Artifact,
+    refined: Refined,
+    model: Loaded,
+    samples: LoadedSamples,
+    shop: Workshop,
+) -> Batch:
     """Compare the artifact with the model on every row and edge row, and hold it against the budget."""
     with ledger.step("check") as done:
-        recipe = ledger.recipe
+        recipe, graph = ledger.recipe, refined.graph
         runner = RUNNERS.load(artifact.kind)(artifact.path)
         flips = {w.name: recipe.budget.label_flips or 0 for w in graph.wanted if w.is_label}
         ledger.checks.extend(
             check_artifact(runner, graph.wire, graph.reference, artifact.signature, graph.tolerance, flips)
         )
         ledger.checks.append(edge_check(run_edges(runner, graph.edge_requests, graph.edges, graph.tolerance)))
+        if refined.rounds:
+            ledger.checks.append(real_float16(refined, shop.work / "rounded"))
         answers: Batch = runner.run(graph.wire)
         truth = read_labels(recipe, samples.count)
         if truth is not None:
@@ -121,8 +144,16 @@ def check(ledger: Ledger, artifact: Artifact, graph: Graph, model: Loaded, sampl
                 measure(recipe, graph.wanted, classes, truth, graph.reference.batched, answers)
             )
         ledger.checks.extend(budget_checks(recipe, ledger.metrics, artifact.size))
+        failed = any(isinstance(c.verdict, Fail) for c in ledger.checks)
+        where = ""
+        if failed and ledger.order.bisect:
+            where = departure(refined, artifact.path, shop.work / "bisect")
         stop_on_failure(
-            ledger.checks, CheckFailed, "check-failed", "the artifact does not answer as the model does"
+            ledger.checks,
+            CheckFailed,
+            "check-failed",
+            "the artifact does not answer as the model does",
+            where,
         )
         done.say(f"{len(ledger.checks)} checks hold on {samples.count} rows")
         return answers

@@ -14,6 +14,8 @@ from repobuild.sources.interface import Description, RowsSource
 from repobuild.targets import refuse_unmakeable
 
 MADE_UP_ROWS = 128
+FOR_ALL = frozenset({"optimise"})
+"""Options of the export section that every model takes."""
 
 
 def target_release(recipe: Recipe) -> Release:
@@ -69,7 +71,7 @@ def refuse_inapplicable(recipe: Recipe, takes: str) -> None:
     """
     places: list[tuple[str, ...]] = []
     if takes == "rows":
-        places.extend(("export", key) for key in recipe.export)
+        places.extend(("export", key) for key in recipe.export if key not in FOR_ALL)
         if recipe.source.module is not None:
             places.append(("source", "module"))
     elif recipe.source.method is not None:

@@ -25,10 +25,11 @@ def refuse_unmakeable(recipe: Recipe) -> None:
                 (recipe_evidence(recipe, ("targets", index), PLANNED[target.kind]),),
                 "serve the ONNX model: targets: [onnxruntime]",
             )
-        if target.options:
+        strange = sorted(target.options.keys() - set(getattr(COMPILERS.load(target.kind), "options", ())))
+        if strange:
             raise InputInvalid(
                 "target-options",
-                f"the target '{target.kind}' takes no {', '.join(sorted(target.options))}",
+                f"the target '{target.kind}' takes no {', '.join(strange)}",
                 (place,),
                 "leave the option out",
             )

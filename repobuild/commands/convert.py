@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 @changes_options
 @setting_options
 @click.option(
+    "--bisect",
+    is_flag=True,
+    help="If a check fails, name the first node where the artifact departs from the exported graph.",
+)
+@click.option(
     "--report",
     "report_file",
     type=GivenPath("file", file=True),
@@ -57,6 +62,7 @@ def convert(
     trust: tuple[str, ...],
     update_config: bool,
     allow_schema_change: bool,
+    bisect: bool,
     report_file: Path | None,
     junit: Path | None,
     progress: Progress,
@@ -92,6 +98,7 @@ def convert(
             trust,
             display(progress, quiet=quiet),
             Changes(update_config, allow_schema_change),
+            bisect,
             (report_result, junit_result),
         )
         done.append(built)
@@ -119,6 +126,7 @@ def _build(
     trust: Iterable[str],
     shown: Display,
     changes: Changes,
+    bisect: bool,
     results: Iterable[ResultFile],
 ) -> Built:
     """Build, with errors pointing at the words that caused them."""
@@ -138,7 +146,8 @@ def _build(
         for note in want.notes:
             talk.note(note)
     with shown:
-        built = build_one(found, repository, Trust(frozenset(trust)), Collecting(shown, talk.notes), changes)
+        collecting = Collecting(shown, talk.notes)
+        built = build_one(found, repository, Trust(frozenset(trust)), collecting, changes, bisect=bisect)
     return built if built.error is None else replace(built, error=pointed(built.error, settings))
 
 

@@ -21,6 +21,7 @@ class OnnxRuntimeCompiler:
 
     backend = "onnxruntime"
     filename = "model.onnx"
+    options = ("precision",)
 
     def available(self) -> Availability:
         """Whether one of ONNX Runtime's packages is installed."""

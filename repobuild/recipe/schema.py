@@ -208,6 +208,10 @@ class ExportSection(_Section):
     dict_argument: Annotated[
         str | None, Field(description="Argument of forward that takes one dict; its keys become inputs.")
     ] = None
+    optimise: Annotated[
+        bool | None,
+        Field(description="Whether to fold and slim the graph; by default, for models that take tensors."),
+    ] = None
     sample_dtype: Annotated[
         dict[str, str], Field(description="What the module wants where the file has another type.")
     ] = {}
@@ -218,7 +222,10 @@ class TargetSection(_Section):
 
     kind: Annotated[str, Field(min_length=1, description="Compiler: onnxruntime, tensorrt, ...")]
     gpus: Annotated[list[str], Field(description="GPU types to compile for.")] = []
-    precision: Literal["fp32", "fp16", "bf16", "int8"] | None = None
+    precision: Annotated[
+        Literal["fp32", "fp16", "bf16", "int8", "int8-static", "int8-dynamic"] | None,
+        Field(description="Precision of the artifact: fp32, fp16, bf16, int8 (static), int8-dynamic."),
+    ] = None
     axis_ranges: Annotated[
         dict[str, dict[str, list[Annotated[int, Field(ge=1)]]]],
         BeforeValidator(_text_keys),

@@ -245,6 +245,16 @@ class TensorSource(Source, Protocol):
             requests: One array an input, in the shapes that the model takes.
         """
 
+    def try_graph(self, graph: Path) -> None:
+        """Load a graph in ONNX Runtime as a server does, in the child process, which alone dies if it crashes.
+
+        Args:
+            graph: ONNX file; external data lies beside it.
+
+        Raises:
+            ConversionFailed: ONNX Runtime refuses the graph, or crashes on it.
+        """
+
     def export_tensors(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
     ) -> TensorExport:

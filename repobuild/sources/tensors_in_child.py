@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.artifact import Tool
+from repobuild.errors import ConversionFailed, EnvironmentLacking
 from repobuild.recipe.types import Recipe
 from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
 from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport
@@ -94,6 +95,20 @@ class TensorsInChild(ChildSource):
                 for name, axes in reply.get("bounds", {}).items()
             },
         )
+
+    def try_graph(self, graph: Path) -> None:
+        """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""
+        try:
+            self._child().call("task", name="load", model=str(graph))
+        except EnvironmentLacking as problem:
+            if problem.code != "worker-crashed":
+                raise
+            raise ConversionFailed(
+                "runtime-crashes",
+                f"ONNX Runtime crashes on the graph of {self._given}",
+                problem.evidence,
+                "a server with this ONNX Runtime would crash as well; export another form of the model",
+            ) from problem
 
     def data_folder(self, exported: Path) -> Path:
         """Where the exported graph's external data lies.

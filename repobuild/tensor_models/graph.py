@@ -260,6 +260,7 @@ class _Maker:
         normalise(proto, self.recipe.name, [select_outputs(chains, ranks, lowest=lowest)])
         free_values(proto)
         onnx.save(proto, str(probe))
+        self.source.try_graph(probe)
         runner = OnnxRuntimeRunner(probe)
         seen = [runner.run(feed.to_wire(asked.base, batched=asked.batched))]
         for probe_, want in zip(asked.probes, asked.edges.answers, strict=True):

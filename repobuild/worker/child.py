@@ -26,6 +26,7 @@ from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildErro
 from repobuild.worker.limits import Limits
 from repobuild.worker.rows_desk import RowsDesk
 from repobuild.worker.sandbox import enter
+from repobuild.worker.task_desk import TaskDesk
 from repobuild.worker.tensor_desk import TensorDesk
 
 LEAVE_SECONDS = 2.0
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
     atexit.register(_end_group, signal.SIGTERM)
     questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
-    desks = (RowsDesk(), TensorDesk())
+    desks = (RowsDesk(), TensorDesk(), TaskDesk())
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
         _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():

@@ -146,7 +146,7 @@ def test_without_batching_dims_hold_every_axis():
     assert list(message.input[0].dims) == [-1, 2]
     assert not message.HasField("dynamic_batching")
     [warm] = message.model_warmup
-    assert list(warm.inputs["X"].dims) == [1, 2]
+    assert list(warm.inputs["X"].dims) == [2, 2]
 
 
 def test_batching_without_a_batch_dimension_is_refused():

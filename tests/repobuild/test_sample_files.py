@@ -150,11 +150,7 @@ def test_a_header_that_counts_the_columns_is_one(csv):
     assert [c.name for c in csv("0,1\n5,6\n").columns] == ["0", "1"]
 
 
-def test_arrays_of_npz_that_are_none_or_differ_in_rows_are_named(tmp_path):
-    np.savez(tmp_path / "s.npz", a=np.zeros(3), b=np.zeros(2))
-    with pytest.raises(InputInvalid) as caught:
-        read(tmp_path / "s.npz")
-    assert "its arrays differ in rows: a 3, b 2" in caught.value.render()
+def test_arrays_of_npz_that_are_none_are_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("readme.txt", "hello")
     with pytest.raises(InputInvalid) as caught:
