@@ -36,8 +36,11 @@ def build(architecture: Architecture) -> torch.nn.Module:
     """
     import torch
 
-    net = empty(architecture).eval()
-    draw = torch.Generator().manual_seed(zlib.crc32(architecture.name.encode()))
+    seed = zlib.crc32(architecture.name.encode())
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = empty(architecture).eval()
+    draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in (*net.named_parameters(), *net.named_buffers()):
             if name.endswith("running_var"):

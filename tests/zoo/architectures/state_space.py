@@ -34,6 +34,7 @@ class Mamba(nn.Module):
     def __init__(self, features=6, width=12, heads=3, state=4):
         super().__init__()
         self.heads = heads
+        self.norm = nn.RMSNorm(features)
         self.enter = nn.Linear(features, 2 * width + 2 * state + heads)
         self.split = [width, width, state, state, heads]
         self.filter = nn.Conv1d(width, width, 4, groups=width, padding=3)
@@ -43,7 +44,7 @@ class Mamba(nn.Module):
 
     def forward(self, x):
         steps = x.shape[1]
-        gate, value, key, query, delta = self.enter(x).split(self.split, dim=-1)
+        gate, value, key, query, delta = self.enter(self.norm(x)).split(self.split, dim=-1)
         value = nn.functional.silu(self.filter(value.transpose(1, 2))[..., :steps].transpose(1, 2))
         delta = nn.functional.softplus(delta + self.bias)
         decay = (-delta * torch.exp(self.rate)).transpose(1, 2).unsqueeze(-1).expand(-1, -1, -1, steps)

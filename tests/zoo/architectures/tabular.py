@@ -50,7 +50,7 @@ class Telemetry(nn.Module):
 
     def forward(self, flags, payload, counters):
         text = self.byte(payload.to(torch.int64)).mean(1)
-        count = torch.log1p(counters.clamp(min=0).to(torch.float32))
+        count = torch.log1p(counters.clamp(min=0).to(torch.float32)) - 5
         score = self.head(torch.cat([text, flags.to(torch.float32), count], dim=-1))
         label = score.argmax(-1)
         return {

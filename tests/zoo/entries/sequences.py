@@ -121,7 +121,6 @@ SEQUENCES = (
         "Spectrogram",
         {"wave": normal("batch", "samples")},
         sizes={"samples": (160, 128, 251)},
-        atol=1e-4,
         notes="short-time Fourier transform",
     ),
     Architecture(
