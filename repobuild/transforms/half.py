@@ -13,7 +13,8 @@ Which nodes stay float32:
   any of the requests; and those that read a weight of that kind;
 - those that make or read whole numbers above 2048, which float16 does not hold (positions, lengths);
 - after the graph was made and run, with all values rounded as in :mod:`repobuild.transforms.rounding`: those
-  that make NaN or infinity where the float32 graph does not.
+  that make NaN or infinity where the float32 graph does not;
+- some of those on which ONNX Runtime would crash, see :mod:`repobuild.transforms.batch_transposes`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
+from repobuild.transforms.batch_transposes import keep_crashing, put_behind
 from repobuild.transforms.casting import HALF, Rewriter, TensorKey
 from repobuild.transforms.checking import check_types
 from repobuild.transforms.element_types import Types, element_types
@@ -80,6 +82,7 @@ class Half:
             ranges = measure(source, types, requests)
             _refuse_values(plan, ranges)
             for _ in range(ROUNDS):
+                keep_crashing(plan, source.proto)
                 plan.demand_something(len(weights))
                 stored, renamed = _write(source, plan, types, to)
                 broken = _broken(to, renamed, ranges, requests)
@@ -157,6 +160,7 @@ def _write(
             if key in stored:
                 writer.put(tensor, source.array(tensor).astype(np.float16), HALF)
         rewriter.rewrite(proto)
+        put_behind(proto)
         writer.finish(proto)
     return stored, rewriter.renamed
 

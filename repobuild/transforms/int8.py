@@ -72,6 +72,10 @@ BATCH_NOTE = (
     "dynamic quantisation takes one scale over a whole batch, so an answer varies a little with the "
     "rows that it is batched with; static quantisation does not"
 )
+_NOISE = (
+    "Please consider to run pre-processing before quantization.",
+    "Please consider pre-processing before quantization.",
+)
 _QUANTISED = (
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeLinear", "MatMulInteger",
     "QAttention", "QEmbedLayerNormalization", "QuantizeLinear",
