@@ -102,7 +102,6 @@ def test_a_transpose_with_other_readers_stays_for_them(graph, target, same, load
 
 def _architecture(name):
     import torch
-    import transformers
     from torch import nn
 
     class Encoder(nn.Module):
@@ -125,25 +124,19 @@ def _architecture(name):
             self.inner = inner
 
         def forward(self, *inputs):
-            ids = inputs[0]
-            if name == "vit":
-                return self.inner(pixel_values=ids, return_dict=False)[0]
+            given = {"pixel_values": inputs[0]} if name == "vit" else {"input_ids": inputs[0]}
+            if name != "vit":
+                given["attention_mask"] = inputs[1]
             if name == "t5":
-                return self.inner(
-                    input_ids=ids,
-                    attention_mask=inputs[1],
-                    decoder_input_ids=ids,
-                    use_cache=False,
-                    return_dict=False,
-                )[0]
-            return (
-                self.inner(input_ids=ids, attention_mask=inputs[1], use_cache=False, return_dict=False)[0]
-                if name == "gpt2"
-                else self.inner(input_ids=ids, attention_mask=inputs[1], return_dict=False)[0]
-            )
+                given["decoder_input_ids"] = inputs[0]
+            if name in ("t5", "gpt2"):
+                given["use_cache"] = False
+            return self.inner(**given, return_dict=False)[0]
 
     if name == "encoder":
         return Encoder()
+    import transformers
+
     size = {"vocab_size": 50}
     if name == "bert":
         made = transformers.BertModel(
@@ -175,7 +168,9 @@ def _architecture(name):
     return First(made)
 
 
-@pytest.mark.parametrize("name", ["encoder", "bert", "gpt2", "t5", "vit"])
+@pytest.mark.parametrize(
+    "name", ["encoder", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bert", "gpt2", "t5", "vit"))]
+)
 def test_transformers_load_in_float16_at_every_level(name, tmp_path, target, same, loads):
     import torch
 
