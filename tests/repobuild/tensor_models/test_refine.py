@@ -73,7 +73,7 @@ def test_each_precision_is_served_and_told_of(net, built, precision):
     options = at(precision, tolerance=LOOSE) if precision.startswith("int8") else at(precision)
     graph, report = built(net(MLP, {"x": rows(40, 16)}, **options))
     assert STORED[precision] in weight_types(graph)
-    assert onnx.TensorProto.FLOAT not in weight_types(graph)
+    assert precision == "bf16" or onnx.TensorProto.FLOAT not in weight_types(graph)  # bf16 leaves 1 KiB alone
     assert graph.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     assert report["transform"]["precision"] == precision
     assert report["transform"]["detail"] in " ".join(report["notes"])
@@ -88,7 +88,10 @@ def test_convolutions_too(net, built, precision):
     assert STORED[precision] in weight_types(graph)
 
 
-@pytest.mark.parametrize("precision", STORED)
+@pytest.mark.parametrize(
+    "precision",
+    ["fp16", "int8", *(pytest.param(p, marks=pytest.mark.slow) for p in ("bf16", "int8-dynamic"))],
+)
 def test_two_builds_are_byte_identical(net, repobuild_cli, tmp_path, tree, precision):
     options = at(precision, tolerance=LOOSE) if precision.startswith("int8") else at(precision)
     project = net(MLP, {"x": rows(12, 16)}, **options)

@@ -101,7 +101,6 @@ def test_a_transpose_with_other_readers_stays_for_them(graph, target, same, load
 
 
 def _architecture(name):
-    import torch
     from torch import nn
 
     class Encoder(nn.Module):
