@@ -76,8 +76,8 @@ _EXAMPLES = (
     "https://github.com/microsoft/onnxruntime-inference-examples/blob/main/quantization/image_classification"
     "/cpu/ReadMe.md"
 )
-# The quantiser asks for shape inference and ONNX Runtime's optimisation beforehand, and knows a graph that had
-# them by a mark in its metadata alone. Graphs come here optimised and with their types inferred.
+# The quantiser asks for shape inference and ONNX Runtime's optimisation beforehand, and tells by a mark in the
+# metadata whether a graph had them. Graphs come here optimised, unless the recipe wants them as they are.
 _ADVICE = frozenset(
     {
         f"Please consider to run pre-processing before quantization. Refer to example: {_EXAMPLES}",
