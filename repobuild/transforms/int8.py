@@ -76,7 +76,7 @@ _EXAMPLES = (
     "https://github.com/microsoft/onnxruntime-inference-examples/blob/main/quantization/image_classification"
     "/cpu/ReadMe.md"
 )
-# The quantiser asks for shape inference and ONNX Runtime's optimisation beforehand, and tells by a mark in the
+# The quantiser asks for shape inference and optimisation beforehand, and tells by a mark in the
 # metadata whether a graph had them. Graphs come here optimised, unless the recipe wants them as they are.
 _ADVICE = frozenset(
     {
