@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from repobuild.graph.walk import names_used
 from repobuild.transforms.casting import NodeKey
 from repobuild.transforms.element_types import graphs
-from repobuild.transforms.halving import Plan
+from repobuild.transforms.halving import CRASHES, Plan
 from repobuild.transforms.nodes import copied, fresh_name, set_nodes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 LOWEST_RANK = 3
-WHY = "ONNX Runtime crashes on a Cast between a Transpose of the batch axis and MatMul"
+WHY = "no Cast may lie between a Transpose of the batch axis and MatMul"
 
 
 def keep_crashing(plan: Plan, proto: ModelProto) -> None:
@@ -48,8 +48,8 @@ def keep_crashing(plan: Plan, proto: ModelProto) -> None:
 
 
 def _keep_both(plan: Plan, transpose: NodeKey, product: NodeKey) -> None:
-    plan.keep(transpose, WHY)
-    plan.keep(product, WHY)
+    plan.keep(transpose, WHY, CRASHES)
+    plan.keep(product, WHY, CRASHES)
 
 
 def put_behind(proto: ModelProto) -> int:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from repobuild.transforms.halving import Plan
+from repobuild.transforms.halving import CRASHES, Plan
 
 LEVELS = ("ORT_ENABLE_ALL", "ORT_ENABLE_EXTENDED")
 CULPRITS = 4
@@ -49,7 +49,7 @@ def keep_culprits(plan: Plan, write: Callable[[], None], crashing: Callable[[], 
             else:
                 low = middle
         plan.halves = whole
-        plan.keep(keys[high - 1], "with it in float16, ONNX Runtime crashes on the graph")
+        plan.keep(keys[high - 1], "crashes begin with it in float16", CRASHES)
         write()
 
 

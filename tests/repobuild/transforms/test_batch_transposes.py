@@ -78,7 +78,7 @@ def test_what_cannot_be_put_behind_stays_float32_by_name(
     same(path, target, asked, rtol=1e-2, atol=1e-2)
     assert "Transpose 'turn'" in done.notes[0]
     assert "MatMul 'multiply'" in done.notes[0]
-    assert "crashes" in done.notes[0]
+    assert done.notes[0].startswith("2 nodes stay float32 since ONNX Runtime would crash: ")
 
 
 def test_a_transpose_with_other_readers_stays_for_them(graph, target, same, loads, rng):
