@@ -11,7 +11,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml tests/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "repobuild needs Python 3.11 or newer; name one with: make env PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,torch,dev]'
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,onnx,torch,dev]'
 	@touch $@
 
 demo: env
@@ -42,7 +42,7 @@ lint: env
 	$(BIN)/lint-imports
 
 bench: env
-	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,torch,dev,bench]'
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints.txt --editable '.[cpu,sklearn,onnx,torch,dev,bench]'
 	for name in risk_model cnn footprint stages; do $(BIN)/python benchmarks/serving/$$name.py || exit 1; done
 
 clean:

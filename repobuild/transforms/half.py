@@ -13,7 +13,9 @@ Which nodes stay float32:
   any of the requests; and those that read a weight of that kind;
 - those that make or read whole numbers above 2048, which float16 does not hold (positions, lengths);
 - after the graph was made and run, with all values rounded as in :mod:`repobuild.transforms.rounding`: those
-  that make NaN or infinity where the float32 graph does not.
+  that make NaN or infinity where the float32 graph does not;
+- those on which ONNX Runtime would crash, see :mod:`repobuild.transforms.batch_transposes` and
+  :mod:`repobuild.transforms.probe`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import TYPE_CHECKING
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
 from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
+from repobuild.transforms.batch_transposes import keep_crashing, put_behind
 from repobuild.transforms.casting import HALF, Rewriter, TensorKey
 from repobuild.transforms.checking import check_types
 from repobuild.transforms.element_types import Types, element_types
@@ -35,6 +38,7 @@ from repobuild.transforms.halving import Plan
 from repobuild.transforms.interface import Applied
 from repobuild.transforms.measure import Range, measure
 from repobuild.transforms.nodes import opset_of
+from repobuild.transforms.probe import crashes, keep_culprits
 from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import FAINTEST, LARGEST, extent, float_weights
@@ -80,8 +84,10 @@ class Half:
             ranges = measure(source, types, requests)
             _refuse_values(plan, ranges)
             for _ in range(ROUNDS):
+                keep_crashing(plan, source.proto)
                 plan.demand_something(len(weights))
-                stored, renamed = _write(source, plan, types, to)
+                stored, renamed = _write_loading(source, plan, types, to)
+                plan.demand_something(len(weights))
                 broken = _broken(to, renamed, ranges, requests)
                 if not broken:
                     break
@@ -144,6 +150,15 @@ def _refuse_values(plan: Plan, ranges: Mapping[TensorKey, Range]) -> None:
             plan.keep_around(key, f"holds whole numbers up to {seen.largest:.0f}, float16 up to 2048")
 
 
+def _write_loading(
+    source: GraphFile, plan: Plan, types: Types, to: Path
+) -> tuple[AbstractSet[TensorKey], Mapping[str, str]]:
+    """Write the graph, with nodes in float32 on which ONNX Runtime would crash."""
+    made = [_write(source, plan, types, to)]
+    keep_culprits(plan, lambda: made.append(_write(source, plan, types, to)), lambda: crashes(to))
+    return made[-1]
+
+
 def _write(
     source: GraphFile, plan: Plan, types: Types, to: Path
 ) -> tuple[AbstractSet[TensorKey], Mapping[str, str]]:
@@ -157,6 +172,7 @@ def _write(
             if key in stored:
                 writer.put(tensor, source.array(tensor).astype(np.float16), HALF)
         rewriter.rewrite(proto)
+        put_behind(proto)
         writer.finish(proto)
     return stored, rewriter.renamed
 

@@ -17,15 +17,22 @@ if TYPE_CHECKING:
 
 NAMED = 12
 """Nodes that a note names."""
+VALUES, CRASHES = "for their values", "since ONNX Runtime would crash"
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A node that stays float32, and why."""
+    """A node that stays float32, and why.
+
+    Attributes:
+        node: The node in words.
+        why: The reason in words.
+        cause: What the reason is about: :data:`VALUES` or :data:`CRASHES`; empty for the operator itself.
+    """
 
     node: str
     why: str
-    forced: bool
+    cause: str
 
 
 class Plan:
@@ -60,12 +67,18 @@ class Plan:
         if isinstance(found, Halves):
             self.halves[key] = found
         else:
-            self.kept[key] = _Kept(_spoken(node, key), found, forced=False)
+            self.kept[key] = _Kept(_spoken(node, key), found, "")
 
-    def keep(self, key: NodeKey, why: str) -> None:
-        """Leave a node in float32."""
+    def keep(self, key: NodeKey, why: str, cause: str = VALUES) -> None:
+        """Leave a node in float32.
+
+        Args:
+            key: The node.
+            why: The reason in words.
+            cause: :data:`VALUES` or :data:`CRASHES`.
+        """
         if self.halves.pop(key, None) is not None:
-            self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, forced=True)
+            self.kept[key] = _Kept(_spoken(self.nodes[key], key), why, cause)
 
     def keep_behind(self, tensor: TensorKey, why: str) -> bool:
         """Leave in float32 what a tensor comes from: its makers, or else the nearest that are still float16.
@@ -144,14 +157,15 @@ class Plan:
     def notes(self) -> list[str]:
         """The nodes that stay float32: all that were forced, by reason; the others by count."""
         notes: list[str] = []
-        forced = [kept for kept in self.kept.values() if kept.forced]
-        if forced:
-            named = "; ".join(f"{kept.node}: {kept.why}" for kept in forced[:NAMED])
-            more = f"; and {len(forced) - NAMED} more" if len(forced) > NAMED else ""
-            notes.append(f"{len(forced)} nodes stay float32 for their values: {named}{more}")
+        for cause in (VALUES, CRASHES):
+            forced = [kept for kept in self.kept.values() if kept.cause == cause]
+            if forced:
+                named = "; ".join(f"{kept.node}: {kept.why}" for kept in forced[:NAMED])
+                more = f"; and {len(forced) - NAMED} more" if len(forced) > NAMED else ""
+                notes.append(f"{len(forced)} nodes stay float32 {cause}: {named}{more}")
         counted: dict[str, int] = {}
         for kept in self.kept.values():
-            if not kept.forced:
+            if not kept.cause:
                 counted[kept.why] = counted.get(kept.why, 0) + 1
         if counted:
             said = "; ".join(f"{why} ({count})" for why, count in sorted(counted.items()))

@@ -72,6 +72,18 @@ BATCH_NOTE = (
     "dynamic quantisation takes one scale over a whole batch, so an answer varies a little with the "
     "rows that it is batched with; static quantisation does not"
 )
+_EXAMPLES = (
+    "https://github.com/microsoft/onnxruntime-inference-examples/blob/main/quantization/image_classification"
+    "/cpu/ReadMe.md"
+)
+# The quantiser asks for shape inference and optimisation beforehand, and tells by a mark in the
+# metadata whether a graph had them. Graphs come here optimised, unless the recipe wants them as they are.
+_ADVICE = frozenset(
+    {
+        f"Please consider to run pre-processing before quantization. Refer to example: {_EXAMPLES}",
+        f"Please consider pre-processing before quantization. See {_EXAMPLES}",
+    }
+)
 _QUANTISED = (
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeLinear", "MatMulInteger",
     "QAttention", "QEmbedLayerNormalization", "QuantizeLinear",
@@ -285,8 +297,8 @@ def _finish(source: GraphFile, result: Path, to: Path, notes: list[str]) -> Coun
 
 
 def _once(said: Sequence[str]) -> list[str]:
-    counted = Counter(said)
+    counted = Counter(stripped for line in said if (stripped := line.strip()) not in _ADVICE)
     return [
-        f"the quantiser says: {line.strip()}{f' ({number} times)' if number > 1 else ''}"
+        f"the quantiser says: {line}{f' ({number} times)' if number > 1 else ''}"
         for line, number in counted.items()
     ]
