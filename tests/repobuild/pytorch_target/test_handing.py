@@ -11,6 +11,8 @@ import torch
 import repobuild
 from repobuild.handing_models import model_name, write_model
 
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
 
 class Scaled(torch.nn.Module):
     """A module of this file, which no other process imports."""
