@@ -39,6 +39,29 @@ def tensors_of(answer: Any) -> dict[str, Any]:
     return found
 
 
+def expressions_of(answer: Any, start: str = "o") -> list[str]:
+    """Python expressions that take the tensors out of an answer, in the order of :func:`tensors_of`.
+
+    Args:
+        answer: An answer of mappings, lists and tuples, as TorchScript has them.
+        start: The expression of the answer itself.
+
+    Raises:
+        Unnameable: A part is of another kind.
+    """
+    import torch
+
+    if isinstance(answer, torch.Tensor):
+        return [start]
+    if answer is None or isinstance(answer, bool | int | float | str):
+        return []
+    if isinstance(answer, Mapping):
+        return [e for k, v in answer.items() for e in expressions_of(v, f"{start}[{k!r}]")]
+    if isinstance(answer, list | tuple):
+        return [e for i, v in enumerate(answer) for e in expressions_of(v, f"{start}[{i}]")]
+    raise Unnameable(f"{start} is a {type(answer).__module__}.{type(answer).__qualname__}")
+
+
 def _walk(part: Any, path: str) -> Iterator[tuple[str, Any]]:
     import torch
 

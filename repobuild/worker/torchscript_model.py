@@ -6,6 +6,7 @@ branches and loops, and what it makes of them is compared on both sides of every
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,20 @@ from repobuild.worker.torch_errors import export_failed
 from repobuild.worker.torch_export import quiet
 from repobuild.worker.torch_model import ask_module, describe_module, to_tensors
 from repobuild.worker.torch_signature import Given, match_arguments
+from repobuild.worker.torch_structure import expressions_of
+
+FLAT = """import torch
+
+
+class Flat(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self{arguments}):
+        o = self.inner({passed})
+        return ({parts})
+"""
 
 LEGACY_OPSET = 17
 """The opset that PyTorch's older exporter knows best; it stops at 20 (torch/onnx/_constants.py)."""
@@ -66,7 +81,8 @@ class ScriptModel:
         inputs = [f"in:{i}" for i in range(len(names))]
         with quiet() as heard, writing("the ONNX file"):
             try:
-                frozen = torch.jit.freeze(self._script)
+                frozen = torch.jit.freeze(self._flat(example))
+                torch._C._jit_pass_peephole(frozen.graph, False)  # noqa: SLF001 - takes dicts apart
                 torch.onnx.export(
                     frozen,
                     tuple(tensors.values()),
@@ -99,6 +115,38 @@ class ScriptModel:
     def scriptable(self) -> Scriptable:
         """See :class:`repobuild.worker.tensor_model.ScriptableModel`."""
         return Scriptable(self._script, self._calling, self._said, (SCRIPT,))
+
+    def _flat(self, example: Batch) -> Any:
+        """The script, its inputs in order, constants filled in, its answer a flat tuple.
+
+        The older exporter knows neither keyword arguments nor dicts.
+        """
+        import torch
+
+        tensors = to_tensors(example, self._said, self._calling.names)
+        with torch.no_grad():
+            parts = expressions_of(self._calling.call(self._script, tensors))
+        arguments = [f"a{i}" for i in range(len(self._calling.names))]
+        named = list(zip(self._calling.names, arguments, strict=True))
+        if self._calling.dict_argument is not None:
+            entries = ", ".join(f"{name!r}: {a}" for name, a in named)
+            passed = [f"{self._calling.dict_argument}={{{entries}}}"]
+        else:
+            passed = [f"{name}={a}" if name.isidentifier() else a for name, a in named]
+        passed.extend(f"{name}={value!r}" for name, value in self._calling.constants.items())
+        code = FLAT.format(
+            arguments="".join(f", {a}" for a in arguments),
+            passed=", ".join(passed),
+            parts=", ".join(parts) + ",",
+        )
+        file = Path("flat_script.py").absolute()
+        file.write_text(code, encoding="utf-8")  # TorchScript is compiled from source files only
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+        return torch.jit.script(made.Flat(self._script).eval()).eval()
 
     def _refuse_quantised(self) -> None:
         found = sorted({k for k in _kinds(self._script.inlined_graph) if k.startswith("quantized::")})
