@@ -17,7 +17,7 @@ from repobuild.emit.workshop import Workshop
 from repobuild.prepare import target_release
 from repobuild.recipe.types import Recipe, SourceRecipe
 from repobuild.report import Fail
-from repobuild.runners.onnxruntime import OnnxRuntimeRunner
+from repobuild.runners.onnxruntime import OnnxRuntimeRunner, open_session
 from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport, Trust
 from repobuild.tensor_models.feed import TensorFeed
 from repobuild.tensor_models.graph import export_tensors
@@ -161,6 +161,10 @@ class InThisProcess:
         return TensorExport(
             to, self._path.parent, made["answers"], made["inputs"], tuple(made["notes"]), made["exporter"]
         )
+
+    def try_graph(self, graph: Path) -> None:
+        """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""
+        open_session(graph)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[InThisProcess]:
