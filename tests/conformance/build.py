@@ -98,7 +98,7 @@ def build(case: Case, shop: Workshop, folder: Path, **further: Any) -> Built:
     failed = [f"{c.name}: {c.verdict.detail}" for c in checks if isinstance(c.verdict, Fail)]
     if failed:
         raise CheckFailed("; ".join(failed))
-    emission = emit(shop, recipe, artifact, "onnxruntime", graph.max_batch_size, graph.warm)
+    emission = emit(shop, recipe, artifact, OnnxRuntimeCompiler(), graph.max_batch_size, graph.warm)
     renamed = {w.selection.answer: w.name for w in graph.wanted}
     notes = (*model.facts["notes"], *fitted.notes, *graph.notes)
     return Built(case, emission, model.feed, renamed, notes)
