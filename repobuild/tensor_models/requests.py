@@ -82,8 +82,12 @@ def beside(request: Batch, probe: Probe) -> list[Batch]:
         moved = dict(probe.request)
         for name, array in probe.request.items():
             if array.dtype.kind == "f" and array.size:
-                size = np.abs(np.nan_to_num(np.asarray(request[name], dtype=np.float64))).max() or 1.0
-                moved[name] = (array + noise.standard_normal(array.shape) * size * 1e-6).astype(array.dtype)
+                known = np.asarray(request[name], dtype=np.float64)
+                finite = known[np.isfinite(known)]
+                size = float(np.abs(finite).max(initial=0.0)) or 1.0
+                with np.errstate(over="ignore", invalid="ignore"):
+                    hair = noise.standard_normal(array.shape) * min(size, 1e300) * 1e-6
+                    moved[name] = (array + hair).astype(array.dtype)
         found.append(moved)
     return found
 
