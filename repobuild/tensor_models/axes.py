@@ -97,12 +97,18 @@ class _Trial:
         self.given = given
 
     def takes(self, requests: Sequence[Batch]) -> bool:
-        """Whether the model answers all of the requests."""
-        return not any(isinstance(answer, str) for answer in self._ask(requests))
+        """Whether the model answers all of the requests, with as many axes as it answers the samples."""
+        usual, *found = self._ask([self.given, *requests])
+        return all(_ranks(answer) is not None and _ranks(answer) == _ranks(usual) for answer in found)
 
     def answers(self, requests: Sequence[Batch]) -> list[Batch | str]:
         """The answers themselves."""
         return self._ask(requests)
+
+
+def _ranks(answer: Batch | str) -> dict[str, int] | None:
+    """Number of axes of each part of an answer, ``None`` for a refusal."""
+    return None if isinstance(answer, str) else {name: array.ndim for name, array in answer.items()}
 
 
 def _said(recipe: Recipe, arguments: Sequence[TensorArgument], given: Mapping[str, Array]) -> Labels:

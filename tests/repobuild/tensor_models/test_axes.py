@@ -144,6 +144,15 @@ def test_names_of_the_file_are_kept_and_a_free_axis_that_takes_no_other_size_is_
     assert "the axis 'rank' is free" in found.notes[-1]
 
 
+def test_a_size_that_gives_an_answer_other_axes_is_not_taken():
+    def net(x, target):
+        return {"y": x.reshape(tuple(int(d) for d in target))}
+
+    arrays = {"x": array(4, 6), "target": np.array([-1, 2, 3])}
+    found = find(net, arrays, None, {"x": ["N", 6], "target": ["rank"]})
+    assert labels(found) == {"x": {0: "N"}, "target": {}}
+
+
 def test_bounds_of_the_file_hold():
     found = find(
         lambda x: {"y": x}, {"x": array(4, 6)}, None, {"x": ["s0", 6]}, {"x": {"s0": (2, 5)}}, want=32
