@@ -33,6 +33,10 @@ MOST_ROWS = 64
 """Rows of the samples on which optimised graphs are compared, and quantised ones calibrated."""
 
 FULL = "fp32"
+LEFT_ALONE = (
+    "the graph was not optimised, since its weights are large and trying holds several copies of them;"
+    " export: {optimise: true} tries all the same"
+)
 KEPT_BOUNDS: Mapping[str, Bounds] = MappingProxyType(
     {"fp16": Bounds(1e-2, 1e-2, scaled=True), "bf16": Bounds(5e-2, 5e-2, scaled=True)}
 )
@@ -83,8 +87,11 @@ def refine(graph: Graph, recipe: Recipe, release: Release, folder: Path, *, opti
     precision = precision_of(recipe)
     stated = recipe.export.get("optimise")
     large = graph.path.with_name(f"{graph.path.name}.data").exists()
+    left_alone = optimised and large and stated is None
     wants = bool(optimised and not large) if stated is None else bool(stated)
     tolerance = _tolerance(recipe, graph, precision)
+    if left_alone:
+        graph = replace(graph, notes=(*graph.notes, LEFT_ALONE))
     if precision == FULL and not wants:
         return Refined(graph, graph, False, {}, ())
     home = folder / "refine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from repobuild.tensors import Array, Batch, DType, TensorSpec
@@ -103,10 +102,3 @@ def _emitted(item: TensorInput, *, batched: bool) -> tuple[int | None, ...]:
     shape = tuple(None if a.label is not None else a.size for a in item.axes)
     lowest = 2 if batched else 1
     return (*shape, *[1] * (lowest - len(shape)))
-
-
-def names_of(free: Mapping[str, Mapping[int, str]], label: str) -> str:
-    """Where a label is, in words: ``x axis 1, mask axis 0``."""
-    return ", ".join(
-        f"{name} axis {axis}" for name, axes in free.items() for axis, have in axes.items() if have == label
-    )

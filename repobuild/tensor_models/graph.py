@@ -81,7 +81,7 @@ def export_tensors(
         said = first_words(problem)
         why = f"no batch dimension: the exporter fixes the batch axis ({said}); one row a request"
         one = resized(samples.given, model.feed.free(), model.feed.batch or "", 1)
-        maker = replace_samples(maker, replace(samples, given=one, count=1))
+        maker = _Maker(source, model, recipe, replace(samples, given=one, count=1), release, folder)
         return maker.make(fixed, source.ask, (why,))
 
 
@@ -315,11 +315,6 @@ def largest_batch(recipe: Recipe, axes: Axes) -> int:
             f"write max_batch_size: {most}, or export the program with a larger bound",
         )
     return most
-
-
-def replace_samples(maker: _Maker, samples: TensorSamples) -> _Maker:
-    """The same maker with other samples."""
-    return _Maker(maker.source, maker.model, maker.recipe, samples, maker.release, maker.folder)
 
 
 def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[tuple[Wanted, ...], list[str]]:

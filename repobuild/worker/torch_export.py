@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -159,11 +158,7 @@ def quiet() -> Iterator[list[str]]:
     heard: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        level = logging.root.level
-        try:
-            yield heard
-        finally:
-            logging.root.setLevel(level)
+        yield heard
     texts = [" ".join(str(w.message).split())[:300] for w in caught if _tells(w)]
     heard.extend(dict.fromkeys(texts))
 

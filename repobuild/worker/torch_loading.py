@@ -145,7 +145,11 @@ def _attribute(module: Mapping[str, Any], given: str) -> Any:
     """The class or factory that the recipe names."""
     where, name = _where(module), module["class"]
     try:
-        namespace = _import_file(Path(module["file"])) if module.get("file") else _import_name(module["name"])
+        namespace = (
+            _import_file(Path(module["file"]))
+            if module.get("file")
+            else importlib.import_module(module["name"])
+        )
     except ModuleNotFoundError as problem:
         raise EnvironmentLacking(
             "module-missing",
@@ -194,10 +198,6 @@ def _import_file(file: Path) -> Any:
     sys.modules.setdefault(file.stem, made)
     spec.loader.exec_module(made)
     return made
-
-
-def _import_name(name: str) -> Any:
-    return importlib.import_module(name)
 
 
 def _where(module: Mapping[str, Any]) -> str:
