@@ -15,7 +15,7 @@ import psutil
 import pytest
 from sklearn.linear_model import Ridge
 
-STEPS = ("load", "export", "compile", "check", "stage", "verify", "publish")
+STEPS = ("load", "export", "refine", "compile", "check", "stage", "verify", "publish")
 MARK = "REPOBUILD_TEST_ROUND"
 TOLD = "interrupted; nothing half written was left"
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
