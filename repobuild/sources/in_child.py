@@ -72,8 +72,13 @@ class ChildSource:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        self._end()
+
+    def _end(self) -> None:
+        """End the child process; the next question starts another."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
 
     def _child(self) -> Worker:
         if self._worker is None:

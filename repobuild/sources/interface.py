@@ -264,7 +264,9 @@ class TensorSource(Source, Protocol):
         """
 
     def try_graph(self, graph: Path) -> None:
-        """Load a graph in ONNX Runtime as a server does, in the child process, which alone may crash.
+        """Load a graph in ONNX Runtime as a server does, where nothing but that load may crash.
+
+        The model gives back its memory for it; asking anything more loads it again.
 
         Args:
             graph: ONNX file; external data lies beside it.

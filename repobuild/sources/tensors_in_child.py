@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from repobuild.artifact import Tool
-from repobuild.errors import ConversionFailed, EnvironmentLacking
 from repobuild.recipe.types import Recipe
 from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
 from repobuild.sources.interface import ScriptExport, TensorArgument, TensorDescription, TensorExport
 from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import save_batch, writing
+from repobuild.worker.host import Worker
 from repobuild.worker.many import load_many, save_many
 from repobuild.worker.script_host import ask_script
+from repobuild.worker.trial import try_graph
 
 DATA = f"{EXPORTED}.data"
 
@@ -31,14 +32,14 @@ class TensorsInChild(ChildSource):
 
     def describe_tensors(self, recipe: Recipe, layout: dict[str, Any] | None) -> TensorDescription:
         """See :meth:`repobuild.sources.interface.TensorSource.describe_tensors`."""
-        reply = self._child().call(
-            "open_tensors",
-            kind=self._kind,
-            given=self._given,
-            options=dict(recipe.export),
-            layout=layout,
+        self._opening = {
+            "kind": self._kind,
+            "given": self._given,
+            "options": dict(recipe.export),
+            "layout": layout,
             **self.opening(recipe),
-        )
+        }
+        reply = self._child().call("open_tensors", **self._opening)
         return TensorDescription(
             model=reply["model"],
             facts=self.facts(reply["model"], reply["facts"]),
@@ -51,7 +52,7 @@ class TensorsInChild(ChildSource):
         question = self._folder / QUESTION
         with writing("the requests for the model"):
             save_many(question, requests)
-        child = self._child()
+        child = self._holding()
         reply = child.call("ask", requests=str(question), to=str(child.place / ANSWER))
         file = child.take(ANSWER, self._folder / ANSWER)
         try:
@@ -68,7 +69,7 @@ class TensorsInChild(ChildSource):
         question = self._folder / QUESTION
         with writing("the example for the exporter"):
             save_batch(question, example)
-        child = self._child()
+        child = self._holding()
         made = child.place / EXPORTED
         for stale in (made, child.place / DATA):
             stale.unlink(missing_ok=True)
@@ -99,7 +100,7 @@ class TensorsInChild(ChildSource):
 
     def script_ways(self) -> tuple[str, ...]:
         """See :meth:`repobuild.sources.interface.TensorSource.script_ways`."""
-        return tuple(self._child().call("script_ways")["ways"])
+        return tuple(self._holding().call("script_ways")["ways"])
 
     def make_script(
         self, way: str, to: Path, example: Batch, wiring: Mapping[str, Any], *, freeze: bool
@@ -108,7 +109,7 @@ class TensorsInChild(ChildSource):
         question = self._folder / QUESTION
         with writing("the example for TorchScript"):
             save_batch(question, example)
-        child = self._child()
+        child = self._holding()
         made = child.place / to.name
         made.unlink(missing_ok=True)
         reply = child.call(
@@ -132,17 +133,16 @@ class TensorsInChild(ChildSource):
 
     def try_graph(self, graph: Path) -> None:
         """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""
-        try:
-            self._child().call("task", name="load", model=str(graph))
-        except EnvironmentLacking as problem:
-            if problem.code != "worker-crashed":
-                raise
-            raise ConversionFailed(
-                "runtime-crashes",
-                f"ONNX Runtime crashes on the graph of {self._given}",
-                problem.evidence,
-                "a server with this ONNX Runtime would crash as well; export another form of the model",
-            ) from problem
+        self._end()
+        try_graph(graph, self._given, self._folder)
+
+    def _holding(self) -> Worker:
+        """The child process with the model in it; one that was ended is started and loaded again."""
+        ended = self._worker is None
+        child = self._child()
+        if ended:
+            child.call("open_tensors", **self._opening)
+        return child
 
     def data_folder(self, exported: Path) -> Path:
         """Where the exported graph's external data lies.
