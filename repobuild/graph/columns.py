@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repobuild.feeds import Feed
+from repobuild.graph.walk import fresh_label
 from repobuild.tensors import DType
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def split_matrix(model: ModelProto, feed: Feed, dtype: DType) -> None:
     for index, column in enumerate(feed.columns):
         if column.name not in used:
             continue
-        label = f"repobuild/column_{index}"
+        label = fresh_label(graph, f"repobuild/column_{index}")
         for part, value in (("starts", [index]), ("ends", [index + 1]), ("axes", [1])):
             import numpy as np
 

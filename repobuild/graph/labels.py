@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from repobuild.errors import InputInvalid, evidence
 from repobuild.graph.outputs import PRODUCER, GraphPass
+from repobuild.graph.walk import fresh_label
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -42,7 +43,7 @@ def _append(model: ModelProto, name: str, classes: Sequence[Any]) -> None:
             evidence([", ".join(map(repr, classes))[:200]]),
             "leave labels out for this output",
         )
-    inner = f"{PRODUCER}/{name}/class"
+    inner = fresh_label(model.graph, f"{PRODUCER}/{name}/class")
     for node in model.graph.node:
         node.output[:] = [inner if o == name else o for o in node.output]
         node.input[:] = [inner if i == name else i for i in node.input]
@@ -50,7 +51,7 @@ def _append(model: ModelProto, name: str, classes: Sequence[Any]) -> None:
         "LabelEncoder",
         [inner],
         [name],
-        name=f"{PRODUCER}/{name}/index",
+        name=fresh_label(model.graph, f"{PRODUCER}/{name}/index"),
         domain="ai.onnx.ml",
         values_int64s=list(range(len(classes))),
         default_int64=UNKNOWN,

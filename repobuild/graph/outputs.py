@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from repobuild.errors import ConversionFailed, evidence
 from repobuild.graph.operators import default_opset, with_constants
-from repobuild.graph.walk import names_within, rename
+from repobuild.graph.walk import fresh_label, names_within, rename
 from repobuild.selection import Selection
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _append_chain(
         steps.append(("Unsqueeze", {"axes": list(range(rank, lowest))}, {}))
     current, opset = start, default_opset(model)
     for index, (operator, constants, attributes) in enumerate(steps or [("Identity", {}, {})]):
-        label = f"{PRODUCER}/{name}/{index}_{operator}"
+        label = fresh_label(model.graph, f"{PRODUCER}/{name}/{index}_{operator}")
         target = name if index == max(len(steps), 1) - 1 else label
         node = with_constants(model.graph, operator, current, target, constants, label, opset)
         node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())

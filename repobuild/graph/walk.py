@@ -57,6 +57,25 @@ def names_within(graph: GraphProto) -> set[str]:
     return found
 
 
+def fresh_label(graph: GraphProto, wanted: str) -> str:
+    """A name for a new node, under which nothing of the graph lies, as near to the wanted one as can be.
+
+    Neither a tensor nor a node is called so or begins with it and a slash, so that the node's constants may.
+    A graph that this package made earlier has the wanted names already.
+    """
+    taken = names_within(graph) | _node_names(graph)
+    label, number = wanted, 1
+    while label in taken or any(name.startswith(f"{label}/") for name in taken):
+        number += 1
+        label = f"{wanted}_{number}"
+    return label
+
+
+def _node_names(graph: GraphProto) -> set[str]:
+    inner = (_node_names(g) for node in graph.node for g in subgraphs(node))
+    return {node.name for node in graph.node}.union(*inner)
+
+
 def rename_inputs(graph: GraphProto, names: Sequence[str]) -> None:
     """Give the graph's inputs their names back, in order; exporters change those that are no identifiers.
 

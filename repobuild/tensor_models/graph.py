@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 FOLDER = "graph"
 FILE = "model.onnx"
+EXPORTED = "exported.onnx"
 
 
 def export_tensors(
@@ -163,6 +164,8 @@ class _Maker:
         for stale in home.iterdir():
             stale.unlink()
         path = store(proto, exported.data, home / FILE)[0]
+        for spent in self.folder.glob(f"{EXPORTED}*"):
+            spent.unlink()
         wire = feed.to_wire(asked.base, batched=asked.batched)
         requests = tuple(feed.to_wire(p.request, batched=asked.batched) for p in asked.probes)
         runner = OnnxRuntimeRunner(path)
@@ -212,7 +215,7 @@ class _Maker:
             larger = max(axes.sizes.get(label, (size,)))
             if now < 2 <= larger:
                 example = resized(example, free, label, larger)
-        path = self.folder / "exported.onnx"
+        path = self.folder / EXPORTED
         return self.source.export_tensors(self.recipe.opset, path, example, free)
 
     def _opset(self, proto: ModelProto) -> tuple[ModelProto, list[str]]:

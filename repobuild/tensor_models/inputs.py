@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from repobuild.graph.operators import default_opset, with_constants
-from repobuild.graph.walk import read_from, rename_inputs
+from repobuild.graph.walk import fresh_label, read_from, rename_inputs
 from repobuild.sources.interface import TensorExport
 from repobuild.tensor_models.feed import TensorFeed
 
@@ -41,7 +41,7 @@ def name_inputs(proto: ModelProto, exported: TensorExport, feed: TensorFeed, *, 
         extra = lowest - len(item.axes)
         if extra <= 0:
             continue
-        inner = f"repobuild/{item.name}/squeezed"
+        inner = fresh_label(proto.graph, f"repobuild/{item.name}/squeezed")
         read_from(proto.graph, {item.name: inner})
         axes = list(range(len(item.axes), lowest))
         node = with_constants(

@@ -62,7 +62,7 @@ def put_behind(proto: ModelProto) -> int:
         How many products were changed.
     """
     taken = {v.name for _, g in graphs(proto.graph) for v in (*g.input, *g.output, *g.initializer)}
-    taken.update(name for _, g in graphs(proto.graph) for n in g.node for name in n.output)
+    taken.update(name for _, g in graphs(proto.graph) for n in g.node for name in (n.name, *n.output))
     changed = 0
     outer: dict[tuple[object, ...], set[str]] = {}
     for path, graph in list(graphs(proto.graph)):
@@ -85,7 +85,7 @@ def _put_behind(graph: GraphProto, matrices: set[str], taken: set[str]) -> int:
         inner = fresh_name(f"{node.output[0]}/rows", taken)
         product.input[0], product.output[0] = before.input[0], inner
         transpose.input[0], transpose.output[0] = inner, node.output[0]
-        transpose.name = f"{node.name or node.output[0]}/transposed"
+        transpose.name = fresh_name(f"{node.name or node.output[0]}/transposed", taken)
         fresh += [product, transpose]
         makers[transpose.output[0]] = transpose
         changed += 1

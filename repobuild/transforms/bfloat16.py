@@ -179,5 +179,5 @@ def _widen(graph: GraphProto, path: GraphPath, chosen: dict[TensorKey, None], ta
 
 
 def _names(graph: GraphProto) -> list[str]:
-    made = [name for node in graph.node for name in node.output]
+    made = [name for node in graph.node for name in (node.name, *node.output)]
     return [*made, *(t.name for t in graph.initializer), *(v.name for v in graph.input)]
