@@ -7,7 +7,7 @@ model's folder and name regular files.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,6 +15,8 @@ from repobuild.graph.walk import all_nodes, subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
+
+    from repobuild.tensors import Array
 
 EMBED_BYTES = 64 << 20
 """Weights of up to so many bytes are written into the ONNX file itself."""
@@ -190,6 +192,7 @@ def store(model: ModelProto, data: Path, to: Path, embed: int = EMBED_BYTES) -> 
         The files written, the ONNX file first.
 
     Raises:
+        ExternalDataUnsafe: A tensor has not as many values as its shape says.
         OSError: A file cannot be read or written.
     """
     tensors = list(all_tensors(model))
@@ -205,6 +208,54 @@ def store(model: ModelProto, data: Path, to: Path, embed: int = EMBED_BYTES) -> 
             _place(tensor, data, stream, beside.name)
     to.write_bytes(model.SerializeToString(deterministic=True))
     return to, beside
+
+
+def attach(model: ModelProto, weights: Iterable[tuple[str, int, Sequence[int], Array]], to: Path) -> None:
+    """Write a model with initialisers that it has not yet, one after another.
+
+    Those of at least :data:`SMALL_BYTES` go into ``<name>.data`` beside the file, the others into the graph.
+
+    Args:
+        model: The model, changed in place.
+        weights: Name, ONNX element type, dims and values of each; the values' bytes are what ONNX stores.
+        to: ONNX file to write.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    beside = to.with_name(f"{to.name}.data")
+    with beside.open("wb") as stream:
+        for name, kind, dims, values in weights:
+            tensor = model.graph.initializer.add()
+            tensor.name, tensor.data_type = name, kind
+            tensor.dims.extend(dims)
+            if values.nbytes < SMALL_BYTES:
+                tensor.raw_data = values.tobytes()
+                continue
+            start = _aligned(stream)
+            stream.write(values.data if values.ndim else values.tobytes())
+            _refer(tensor, beside.name, start, values.nbytes)
+    if not beside.stat().st_size:
+        beside.unlink()
+    to.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _aligned(stream: BinaryIO) -> int:
+    """Fill up to the next offset that a tensor may begin at."""
+    start = -(-stream.tell() // ALIGNMENT) * ALIGNMENT
+    stream.write(b"\0" * (start - stream.tell()))
+    return start
+
+
+def _refer(tensor: TensorProto, location: str, start: int, size: int) -> None:
+    """Let a tensor's data lie in a file."""
+    from onnx import TensorProto
+
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(start)), ("length", str(size))):
+        item = tensor.external_data.add()
+        item.key, item.value = key, value
 
 
 _STRING = 8
@@ -240,8 +291,7 @@ def _place(tensor: TensorProto, data: Path, stream: BinaryIO, location: str) -> 
         return
     if not external and not tensor.HasField("raw_data") and _name(tensor) in _PACKED:
         return  # the graph holds such values in words of 32 bits, and few runtimes read them elsewhere
-    start = -(-stream.tell() // ALIGNMENT) * ALIGNMENT
-    stream.write(b"\0" * (start - stream.tell()))
+    start = _aligned(stream)
     if external:
         name, offset, _ = entry(tensor)
         with (data / name).open("rb") as source:
@@ -255,14 +305,14 @@ def _place(tensor: TensorProto, data: Path, stream: BinaryIO, location: str) -> 
                 left -= len(piece)
     else:
         raw = tensor.raw_data if tensor.HasField("raw_data") else numpy_helper.to_array(tensor).tobytes()
+        if len(raw) != size:
+            raise ExternalDataUnsafe(
+                [f"tensor '{tensor.name}' has {len(raw)} bytes, and its shape takes {size}"]
+            )
         stream.write(raw)
         for field in _VALUES:
             tensor.ClearField(field)
-    del tensor.external_data[:]
-    tensor.data_location = TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", str(start)), ("length", str(size))):
-        item = tensor.external_data.add()
-        item.key, item.value = key, value
+    _refer(tensor, location, start, size)
 
 
 _VALUES = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from repobuild.errors import ConversionFailed, evidence
 from repobuild.graph.external import without_data
 from repobuild.graph.outputs import PRODUCER, GraphPass
+from repobuild.graph.versions import Unconvertible, converted
 from repobuild.graph.walk import all_nodes, names_used, subgraphs
 from repobuild.tensors import Signature, TensorSpec
 
@@ -131,7 +132,6 @@ def raise_opset(model: ModelProto, opset: int) -> ModelProto:
         ConversionFailed: ONNX's version converter cannot do it.
     """
     import onnx
-    from onnx import version_converter
 
     now = next((e.version for e in model.opset_import if e.domain == ""), 0)
     if now >= opset:
@@ -140,12 +140,12 @@ def raise_opset(model: ModelProto, opset: int) -> ModelProto:
         model.opset_import.append(onnx.helper.make_opsetid("", opset))
         return model
     try:
-        return version_converter.convert_version(model, opset)
-    except (RuntimeError, onnx.version_converter.ConvertError) as problem:
+        return converted(model, opset)
+    except Unconvertible as problem:
         raise ConversionFailed(
             "opset-conversion",
             f"the graph cannot be brought from opset {now} to {opset}",
-            evidence(str(problem).strip().splitlines()[:2]),
+            evidence([str(problem)]),
             f"write export: {{opset: {max(now, 13)}}}",
         ) from problem
 
@@ -174,24 +174,14 @@ def to_opset(model: ModelProto, wanted: int | None, most: int) -> tuple[ModelPro
 
 def _lowered(model: ModelProto, now: int, target: int) -> ModelProto:
     import onnx
-    from onnx import version_converter
-
-    from repobuild.graph.external import external_tensors
 
     hint = (
         f"write export: {{opset: {now}}}, or leave opset out; a newer release under target: loads higher ones"
     )
-    if any(external_tensors(model)):
-        raise ConversionFailed(
-            "opset-conversion",
-            f"the graph cannot be brought from opset {now} down to {target}",
-            evidence(["its weights are too large for ONNX's version converter"]),
-            hint,
-        )
     try:
-        made = version_converter.convert_version(model, target)
-        onnx.checker.check_model(made)
-    except (RuntimeError, version_converter.ConvertError, onnx.checker.ValidationError) as problem:
+        made = converted(model, target)
+        onnx.checker.check_model(without_data(made))
+    except (Unconvertible, onnx.checker.ValidationError) as problem:
         kinds = sorted({n.op_type for n in model.graph.node if _newer_than(n, target)})
         lines = [
             *(f"operator {k} is as the graph has it since an opset above {target}" for k in kinds),

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repobuild.artifact import file_digest
-from repobuild.errors import Evidence, InputInvalid, SourceUntrusted, from_oserror
+from repobuild.errors import InputInvalid, SourceUntrusted, from_oserror
+from repobuild.graph.external import EMBED_BYTES
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.sources.interface import Trust
 from repobuild.sources.model_file import copy_model, kind_mismatch
 from repobuild.sources.tensors_in_child import TensorsInChild
+from repobuild.worker.onnx_checks import check_data, damaged, external_unusable
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+MODEL = "model.onnx"
+STORED = "stored"
 LIBRARY_ENDINGS = (".so", ".dll", ".dylib")
 
 
@@ -35,7 +42,7 @@ class OnnxSource(TensorsInChild):
             self._home.mkdir()
         except OSError as problem:
             raise from_oserror(problem, "copying the model file") from problem
-        file = copy_model(recipe, self._home / "model.onnx")
+        file = copy_model(recipe, self._home / MODEL)
         if file.content.kind != "onnx":
             raise kind_mismatch(file.given, file.content, "onnx")
         super().__init__(file.given, folder, file.path, "onnx", file.digest)
@@ -107,21 +114,12 @@ class OnnxSource(TensorsInChild):
         from repobuild.graph.external import load_graph, locations, unsafe_path
 
         try:
-            names = sorted(locations(load_graph(self._model)))
+            proto = load_graph(self._model)
         except DecodeError as problem:
-            raise InputInvalid(
-                "model-damaged",
-                f"{self._given} is not a valid ONNX file: it is truncated or damaged",
-                (
-                    Evidence(
-                        f"it has {self._model.stat().st_size} bytes and does not parse: {problem}",
-                        file=self._given,
-                    ),
-                ),
-                "fetch or export the file again",
-            ) from None
+            told = f"it has {self._model.stat().st_size} bytes and does not parse: {problem}"
+            raise damaged(self._given, "it is truncated or damaged", told) from None
         digests = {}
-        for name in names:
+        for name in sorted(locations(proto)):
             folder = self._recipe.source.path.parent
             source = folder / name
             trouble = unsafe_path(name)
@@ -130,12 +128,7 @@ class OnnxSource(TensorsInChild):
             if not trouble and not source.is_file():
                 trouble = "and there is no such file beside the model"
             if trouble:
-                raise InputInvalid(
-                    "external-data",
-                    f"the external data of {self._given} cannot be used",
-                    (Evidence(f"its weights lie in '{name}', {trouble}", file=self._given),),
-                    "keep the data files beside the ONNX file, under the names that it has for them",
-                )
+                raise external_unusable(self._given, [f"its weights lie in '{name}', {trouble}"])
             try:
                 target = self._home / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -143,4 +136,22 @@ class OnnxSource(TensorsInChild):
                 digests[name] = file_digest(target)
             except OSError as problem:
                 raise from_oserror(problem, f"copying {name}") from problem
+        if self._model.stat().st_size > EMBED_BYTES:
+            self._lay_beside(proto)
         return digests
+
+    def _lay_beside(self, proto: ModelProto) -> None:
+        """Lay the weights of a large file beside it, so that nothing holds them twice from here on."""
+        from repobuild.graph.external import ExternalDataUnsafe, store
+
+        check_data(proto, self._home, self._given)
+        home = self._home.with_name(STORED)
+        try:
+            home.mkdir()
+            self._model = store(proto, self._home, home / MODEL)[0]
+            shutil.rmtree(self._home)
+        except ExternalDataUnsafe as problem:
+            raise damaged(self._given, "a tensor is not whole", problem.lines[0]) from None
+        except OSError as problem:
+            raise from_oserror(problem, "copying the model file") from problem
+        self._home = home

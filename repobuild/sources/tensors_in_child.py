@@ -110,6 +110,7 @@ class TensorsInChild(ChildSource):
         with writing("the example for TorchScript"):
             save_batch(question, example)
         child = self._holding()
+        child.call("close_script")
         made = child.place / to.name
         made.unlink(missing_ok=True)
         reply = child.call(

@@ -37,34 +37,44 @@ def parse(path: Path, given: str) -> ModelProto:
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except DecodeError as problem:
-        raise InputInvalid(
-            "model-damaged",
-            f"{given} is not a valid ONNX file: it is truncated or damaged",
-            (
-                Evidence(
-                    f"it has {path.stat().st_size} bytes and does not parse: {first_line(problem)}",
-                    file=given,
-                ),
-            ),
-            "fetch or export the file again",
-        ) from None
+        told = f"it has {path.stat().st_size} bytes and does not parse: {first_line(problem)}"
+        raise damaged(given, "it is truncated or damaged", told) from None
     if not proto.graph.node and not proto.graph.output:
-        raise InputInvalid(
-            "model-damaged",
-            f"{given} is not a valid ONNX file: it holds no graph",
-            (Evidence(f"IR version {proto.ir_version}", file=given),),
-            "fetch or export the file again",
-        )
-    try:
-        check_external(proto, path.parent)
-    except ExternalDataUnsafe as problem:
-        raise InputInvalid(
-            "external-data",
-            f"the external data of {given} cannot be used",
-            tuple(Evidence(line, file=given) for line in problem.lines),
-            "keep the data files beside the ONNX file, under the names that it has for them",
-        ) from None
+        raise damaged(given, "it holds no graph", f"IR version {proto.ir_version}")
+    check_data(proto, path.parent, given)
     return proto
+
+
+def check_data(proto: ModelProto, folder: Path, given: str) -> None:
+    """Make sure that external data can be used.
+
+    Raises:
+        InputInvalid: It is missing, too short, or leads out of the model's folder.
+    """
+    try:
+        check_external(proto, folder)
+    except ExternalDataUnsafe as problem:
+        raise external_unusable(given, problem.lines) from None
+
+
+def external_unusable(given: str, lines: Sequence[str]) -> InputInvalid:
+    """The error for external data that is not there as the file says."""
+    return InputInvalid(
+        "external-data",
+        f"the external data of {given} cannot be used",
+        tuple(Evidence(line, file=given) for line in lines),
+        "keep the data files beside the ONNX file, under the names that it has for them",
+    )
+
+
+def damaged(given: str, what: str, line: str) -> InputInvalid:
+    """The error for a file that is no whole ONNX model."""
+    return InputInvalid(
+        "model-damaged",
+        f"{given} is not a valid ONNX file: {what}",
+        (Evidence(line, file=given),),
+        "fetch or export the file again",
+    )
 
 
 def check_versions(proto: ModelProto, given: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, Evidence, InputInvalid
@@ -27,14 +28,13 @@ def within_runtime(proto: ModelProto, notes: list[str], given: str) -> ModelProt
     Raises:
         InputInvalid: The opset is older, and ONNX's converter cannot raise it.
     """
-    from repobuild.graph.external import external_tensors
     from repobuild.graph.normal import raise_opset
     from repobuild.graph.operators import default_opset
 
     now = default_opset(proto)
     if not 0 < now < OLDEST_OPSET:
         return proto
-    why = "its external data would be lost" if any(external_tensors(proto)) else _changed_meaning(proto)
+    why = _changed_meaning(proto)
     if not why:
         try:
             made = raise_opset(proto, OLDEST_OPSET)
@@ -59,14 +59,12 @@ def _changed_meaning(proto: ModelProto) -> str:
 
     PRelu took one slope for each channel; since opset 7 its slopes are broadcast from the last axis.
     """
-    from onnx import numpy_helper
-
     weights = {t.name: t for t in proto.graph.initializer}
     for node in all_nodes(proto):
         if node.op_type != "PRelu" or node.domain not in ("", "ai.onnx"):
             continue
         slope = weights.get(node.input[1])
-        if slope is None or numpy_helper.to_array(slope).size != 1:
+        if slope is None or math.prod(slope.dims) != 1:
             return "PRelu has a slope for each channel, which means another thing since"
     return ""
 

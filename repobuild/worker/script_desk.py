@@ -26,6 +26,11 @@ class ScriptDesk:
         self._names: list[str] = []
         self._outputs: list[int] = []
 
+    def close_script(self) -> dict[str, Any]:
+        """Give back the memory of the loaded script, if there is one."""
+        self._script = None
+        return {}
+
     def open_script_file(self, path: str, inputs: list[str], outputs: list[str]) -> dict[str, Any]:
         """Load a script, and find its arguments and answers by the names in the configuration.
 

@@ -74,6 +74,8 @@ class ScriptModel:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.export`."""
         import torch
 
+        from repobuild.worker.script_weights import frozen, put_weights
+
         self._refuse_quantised()
         answers = list(self.ask(example))
         names = self._calling.names
@@ -81,13 +83,14 @@ class ScriptModel:
         inputs = [f"in:{i}" for i in range(len(names))]
         with quiet() as heard, writing("the ONNX file"):
             try:
-                frozen = torch.jit.freeze(self._flat(example))
-                torch._C._jit_pass_peephole(frozen.graph, False)  # noqa: SLF001 - takes dicts apart
+                whole = frozen(self._flat(example))
                 torch.onnx.export(
-                    frozen,
+                    whole,
                     tuple(tensors.values()),
                     str(to),
                     dynamo=False,
+                    export_params=False,
+                    do_constant_folding=False,
                     opset_version=opset or LEGACY_OPSET,
                     input_names=inputs,
                     output_names=[f"out:{i}" for i in range(len(answers))],
@@ -99,12 +102,13 @@ class ScriptModel:
                 raise
             except Exception as problem:
                 raise export_failed(problem, self._given) from problem
+            put_weights(to, whole, inputs, self._given)
         return {
             "answers": {name: f"out:{i}" for i, name in enumerate(answers)},
             "inputs": dict(zip(names, inputs, strict=True)),
             "notes": heard,
             "exporter": f"torch.onnx (TorchScript) {torch.__version__}",
-            "branches": list(_branches(frozen.graph)),
+            "branches": list(_branches(whole.graph)),
         }
 
     @property
