@@ -168,8 +168,8 @@ def test_a_relu_that_the_quantiser_took_is_told_by_the_node_that_is_there(path, 
     assert (found.artifact_operator, found.artifact_node) == ("MatMul", "first")
     assert made[found.artifact_tensor].op_type == "DequantizeLinear"
     assert str(found).startswith(
-        "MatMul 'first' of the artifact (fused from MatMul 'first' and Relu 'bend'), compared with Relu 'bend'"
-        f" of the exported graph, tensor 'r' ('{found.artifact_tensor}' in the artifact), request 0: "
+        "MatMul 'first' of the artifact (fused from MatMul 'first' and Relu 'bend'), compared with Relu"
+        f" 'bend' of the exported graph, tensor 'r' ('{found.artifact_tensor}' in the artifact), request 0: "
     )
     assert found.worst.absolute < 0.5  # what the quantiser cuts off is no deviation
 
