@@ -38,6 +38,16 @@ def as_rows(array: Array) -> Array:
     return array.reshape(-1, 1) if array.ndim == 1 else array
 
 
+def magnitude(answer: Array) -> float:
+    """The largest finite magnitude in a floating-point answer; 0 where there is none."""
+    import numpy as np
+
+    if answer.dtype.kind != "f":
+        return 0.0
+    wide = np.abs(answer.astype(np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
+
+
 def compare(output: str, got: Array, want: Array, bounds: Bounds) -> Comparison:
     """Compare answers of one output.
 
@@ -77,7 +87,7 @@ def compare(output: str, got: Array, want: Array, bounds: Bounds) -> Comparison:
         distance = np.where(same, 0.0, np.abs(left - right))
         distance[np.isnan(distance)] = np.inf
         size = np.where(np.isfinite(right), np.abs(right), 0.0)
-        scale = max(1.0, float(size.max(initial=0.0))) if bounds.scaled else 1.0
+        scale = max(1.0, float(size.max(initial=0.0)) / bounds.unit) if bounds.scaled else 1.0
         allowed = bounds.atol * scale + bounds.rtol * size
         differ = ~same & ~(distance <= allowed)
     return _counted(output, got, want, differ, distance, _relative(distance, right))

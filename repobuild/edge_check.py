@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from repobuild.checks import as_emitted
 from repobuild.compare import compare
@@ -20,6 +21,8 @@ from repobuild.tensors import Array, Batch, take
 JUMP = "jump"
 """Kind of the requests on a jump of the model's answer, where a hair more gives it another one."""
 JUMPS = (THRESHOLD, JUMP)
+SIZE = "size"
+"""Kind of the requests that hold values of the samples in another number."""
 
 Told = tuple[tuple[str, str], str]
 """What an edge row tries (its kind and column), and what came of it."""
@@ -32,10 +35,18 @@ class EdgeReference:
     Attributes:
         about: For each row, or request, what it tries: its kind and the column.
         answers: For each the outputs, or the model's error.
+        sizes: The largest magnitude among the answers to the samples, of the outputs whose tolerance grows in
+            proportion where values lie beyond the samples.
     """
 
     about: tuple[tuple[str, str], ...]
     answers: tuple[Mapping[str, Array] | str, ...]
+    sizes: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def tolerances(self, tolerance: Tolerance) -> Iterator[Tolerance]:
+        """What holds for each row or request, where ``tolerance`` holds for the samples."""
+        beyond = tolerance.beyond(self.sizes)
+        return (tolerance if kind == SIZE else beyond for kind, _ in self.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ def run_edges(
         runner: The graph, loaded.
         requests: The rows, or requests of any size, in the graph's own types.
         reference: The model's words on them.
-        tolerance: Bounds by output.
+        tolerance: Bounds by output that hold for the samples.
     """
     equal = 0
     wrong: list[Told] = []
@@ -114,8 +125,9 @@ def run_edges(
     both: list[Told] = []
     reworded: list[Told] = []
     worst: Deviation | None = None
-    asked = zip(reference.about, reference.answers, requests, strict=True)
-    for index, (about, want, request) in enumerate(asked):
+    bounds = reference.tolerances(tolerance)
+    asked = zip(reference.about, reference.answers, requests, bounds, strict=True)
+    for index, (about, want, request, within) in enumerate(asked):
         try:
             got: Batch | str = runner.run(request)
         except RepobuildError as problem:
@@ -127,7 +139,7 @@ def run_edges(
         if isinstance(got, str):
             told.append((about, f"the model answers, the graph fails: {got}"))
             continue
-        off = list(_differences(index, got, want, tolerance))
+        off = list(_differences(index, got, want, within))
         if off:
             told.append((about, str(off[0][1])))
             worst = worst or (None if told is reworded else off[0][0])

@@ -135,14 +135,15 @@ def real_float16(refined: Refined, folder: Path) -> Check:
     """
     title = "equal in real float16"
     graph = refined.graph
-    asked = [(graph.wire, graph.reference.batched)]
-    pairs = zip(graph.edge_requests, graph.edges.answers, strict=True)
-    asked.extend((wire, want) for wire, want in pairs if not isinstance(want, str))
-    answers = rounded_answers(graph.path, [wire for wire, _ in asked], folder)
+    asked = [(graph.wire, graph.reference.batched, graph.tolerance)]
+    bounds = graph.edges.tolerances(graph.tolerance)
+    edges = zip(graph.edge_requests, graph.edges.answers, bounds, strict=True)
+    asked.extend((wire, want, within) for wire, want, within in edges if not isinstance(want, str))
+    answers = rounded_answers(graph.path, [wire for wire, _, _ in asked], folder)
     worst = None
-    for (_, want), got in zip(asked, answers, strict=True):
+    for (_, want, tolerance), got in zip(asked, answers, strict=True):
         for name, answer in want.items():
-            outcome = compare(name, got[name], answer, graph.tolerance.of(name))
+            outcome = compare(name, got[name], answer, tolerance.of(name))
             if not outcome.holds:
                 hint = "take bf16 or fp32, or state a tolerance if the deviation is harmless"
                 return Check(title, Fail(f"worst: {outcome.worst or outcome.why}"), outcome.worst, hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,11 @@ from repobuild.errors import EXIT_BUG, Evidence, InputInvalid, RepobuildError, e
 from repobuild.serving import serving_config
 from repobuild.templates import render
 from repobuild.tensors import DType, Signature, TensorSpec
+from repobuild.torch_names import position
 from repobuild.triton import format_config, model_config, parse_config
 
 CONFIG_FILE = "config.pbtxt"
 TEMPLATE = "config.pbtxt.j2"
-INDEXED = re.compile(r"(?:(?!__).)*__[0-9]+")
 """Names by whose number Triton's PyTorch backend finds a tensor."""
 
 HEADER = "# Written by repobuild, which replaces this file only while the rest of it has sha256 "
@@ -210,7 +209,7 @@ def order_mistakes(message: Any, signature: Signature) -> Iterator[str]:
         ("output", signature.outputs, message.output),
     ):
         have, want = [i.name for i in items], [s.name for s in specs]
-        found = all(INDEXED.fullmatch(n) for n in want)
+        found = all(position(n) is not None for n in want)
         if what == "input":
             found = found or all(n.isidentifier() and n.isascii() for n in want)
         if not found and have != want[: len(have)]:

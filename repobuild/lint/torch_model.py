@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import zipfile
 from typing import Any, BinaryIO
 
 from repobuild.lint.files import Entry, open_file, read_start
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import View, text_list
+from repobuild.torch_names import position
 
-_INDEXED = re.compile(r".*__([0-9]+)")
 LARGEST_DIRECTORY = 64 << 20
 """Bytes of a zip archive's directory, which is read whole."""
 
@@ -76,12 +75,12 @@ def check_torch_names(view: View, findings: Findings) -> None:
 
 
 def _check_kind(view: View, kind: str, items: Any, findings: Findings) -> None:
-    numbers = [(_INDEXED.fullmatch(i.name), n) for n, i in enumerate(items) if i.name]
-    indexed = [(int(match[1]), n) for match, n in numbers if match]
+    numbers = [(position(i.name), n) for n, i in enumerate(items) if i.name]
+    indexed = [(number, n) for number, n in numbers if number is not None]
     if not indexed:
         return
     if len(indexed) < len(numbers):
-        plain = next(n for match, n in numbers if not match)
+        plain = next(n for number, n in numbers if number is None)
         findings.add(
             "torch-names-mixed",
             f"{kind} '{items[plain].name}' has no index, and others have one",
@@ -89,12 +88,12 @@ def _check_kind(view: View, kind: str, items: Any, findings: Findings) -> None:
         )
         return
     seen: set[int] = set()
-    for number, position in indexed:
+    for number, at in indexed:
         extra = view.config.sequence_batching.control_input
         if number in seen or number >= len(items) + len(extra) + len(view.config.batch_input):
             findings.add(
                 "torch-index",
-                f"{kind} '{items[position].name}' has the index {number} and there are {len(items)} {kind}s",
-                *view.where(kind, position, "name"),
+                f"{kind} '{items[at].name}' has the index {number} and there are {len(items)} {kind}s",
+                *view.where(kind, at, "name"),
             )
         seen.add(number)

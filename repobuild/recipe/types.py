@@ -82,14 +82,25 @@ class Bounds:
     Attributes:
         atol: Absolute part.
         rtol: Relative part.
-        scaled: Whether ``atol`` is multiplied by the largest ``|want|`` of the answer, where that is above 1:
-            sums in another order differ in proportion to their terms, also where the terms cancel (Higham,
-            Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
+        scaled: Whether ``atol`` is multiplied by the largest ``|want|`` of the answer over ``unit``, where
+            that is above 1: sums in another order differ in proportion to their terms, also where the terms
+            cancel (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2).
+        unit: The size of answers that ``atol`` was meant for, above 0.
     """
 
     atol: float = DEFAULT_ATOL
     rtol: float = DEFAULT_RTOL
     scaled: bool = False
+    unit: float = 1.0
+
+    def in_proportion(self, size: float) -> Bounds:
+        """The same up to answers of a size, and in proportion to them for larger ones.
+
+        Bounds that are no smaller than the answers themselves say nothing of a proportion, and stay.
+        """
+        if self.scaled or not 0 < self.atol < size:
+            return self
+        return replace(self, scaled=True, unit=size)
 
 
 EXACT = Bounds(0.0, 0.0)
@@ -123,6 +134,16 @@ class Tolerance:
             return self
         bounds = Bounds(scaled=True) if both is None else Bounds(both, both, scaled=True)
         return replace(self, default=bounds)
+
+    def beyond(self, sizes: Mapping[str, float]) -> Tolerance:
+        """The tolerance for requests with values beyond the samples.
+
+        Args:
+            sizes: The largest magnitude among the answers to the samples, by output.
+        """
+        return replace(
+            self, by_output={**self.by_output, **{n: self.of(n).in_proportion(s) for n, s in sizes.items()}}
+        )
 
     def of(self, output: str) -> Bounds:
         """The bounds that hold for one output."""

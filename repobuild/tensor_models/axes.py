@@ -174,7 +174,7 @@ def _batch(
     Returns:
         Labels of the free axes, ``None`` if it can be laid nowhere; what the batch axis is called; and notes.
     """
-    refused = ""
+    refused: list[str] = []
     for tried, (laid, label) in enumerate(_layings(arguments, declared, said, open_, given)):
         if tried >= MOST_TRIALS:
             break
@@ -188,8 +188,8 @@ def _batch(
             if low <= s and s >= 1 and (high is None or s <= high)
         ]
         answers = trial.answers([resized(given, laid, label, size) for size in sizes])
-        wrong = next((a for a in answers if isinstance(a, str)), None)
-        if wrong is None:
+        wrong = [(s, a) for s, a in zip(sizes, answers, strict=True) if isinstance(a, str)]
+        if not wrong:
             odd = [n for n, axes in laid.items() if label in axes.values() and axes.get(0) != label]
             without = [a.name for a in arguments if label not in laid.get(a.name, {}).values()]
             notes = []
@@ -204,9 +204,26 @@ def _batch(
                     " batches: max_batch_size is 0"
                 )
             return laid, label, notes
-        refused = refused or wrong
-    why = f": {refused}" if refused else ""
-    return None, None, [f"no batch dimension: the batch axis is fixed (static){why}"]
+        size, error = wrong[0]
+        refused.append(f"at {size} in place of {count} on {_places(laid, label)} it says: {error}")
+    if not refused:
+        return None, None, ["no batch dimension: the batch axis is fixed (static)"]
+    others = f" (and at every other place that was tried, {len(refused) - 1})" if refused[1:] else ""
+    return (
+        None,
+        None,
+        [f"no batch dimension: the model itself fails at other batch sizes; {refused[0]}{others}"],
+    )
+
+
+def _places(labels: Mapping[str, Mapping[int, str]], label: str) -> str:
+    """The axes of a label, as a reader finds them in the samples."""
+    return ", ".join(
+        f"axis {axis} of '{name}'"
+        for name, axes in labels.items()
+        for axis, have in axes.items()
+        if have == label
+    )
 
 
 def _layings(
@@ -296,18 +313,17 @@ def _further_sizes(
         if good:
             found[label] = tuple(good)
             continue
-        where = f"'{label}'"
+        why = _why(trial, free, label, (*larger, *smaller))
         if label in asked:
-            answer = trial.answers([resized(trial.given, free, label, (larger or smaller or [size])[0])])[0]
             raise InputInvalid(
                 "axis-fixed",
-                f"the axis {where} is to be free, and the model takes no other size of it than {size}",
-                (recipe_evidence(recipe, ("export", "dynamic_axes"), str(answer)),),
+                f"the axis '{label}' is to be free, and the model takes no other size of it than {size}",
+                (recipe_evidence(recipe, ("export", "dynamic_axes"), why or "its bounds allow no other"),),
                 "take the axis out of dynamic_axes, or change the module",
             )
         notes.append(
-            f"the file says that the axis {where} is free, and no other size than {size} could be tried; it"
-            " is served as fixed"
+            f"the file says that the axis '{label}' is free, and no other size than {size} could be tried; it"
+            f" is served as fixed{f' ({why})' if why else ''}"
         )
     tried = set(found)
     inputs = tuple(
@@ -331,3 +347,12 @@ def _first(
         if trial.takes([resized(trial.given, free, label, size)]):
             return size
     return None
+
+
+def _why(trial: _Trial, free: Mapping[str, Mapping[int, str]], label: str, sizes: Sequence[int]) -> str:
+    """Why the model does not take the first of some sizes; empty where there is none."""
+    if not sizes:
+        return ""
+    (answer,) = trial.answers([resized(trial.given, free, label, sizes[0])])
+    how = f"says: {answer}" if isinstance(answer, str) else "answers with another number of axes"
+    return f"at size {sizes[0]} of {_places(free, label)} the model {how}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from repobuild.checks import Reference, spread
-from repobuild.compare import compare
+from repobuild.compare import compare, magnitude
 from repobuild.edge_check import JUMP, EdgeReference
 from repobuild.errors import InputInvalid, evidence
 from repobuild.outputs import Wanted
@@ -118,7 +118,8 @@ def ask_all(
             {n: _rows(a, False) for n, a in again.items()},
         )
     probes = tuple(_on_jumps(ask, base, probes, told, wanted, tolerance, possible))
-    edges = EdgeReference(tuple(p.about for p in probes), tuple(told))
+    sizes = {name: magnitude(answer) for name, answer in batched_answers.items()}
+    edges = EdgeReference(tuple(p.about for p in probes), tuple(told), sizes)
     return Asked(base, reference, probes, edges, possible, tuple(notes))
 
 

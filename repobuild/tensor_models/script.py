@@ -32,6 +32,7 @@ from repobuild.tensor_models.reference import Asked
 from repobuild.tensor_models.requests import resized
 from repobuild.tensor_models.shapes import emitted_axes
 from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec
+from repobuild.torch_names import position
 
 FOLDER = "script"
 FILE = "model.pt"
@@ -269,12 +270,11 @@ def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[Wanted, ...]:
     """
     if recipe.outputs:
         wanted = wanted_outputs(recipe, model)
-        numbers = [w.name.partition("__")[2] for w in wanted]
-        clash = all(n.isdigit() for n in numbers) and [int(n) for n in numbers] != list(range(len(numbers)))
-        if clash or any(w.name.endswith("__") for w in wanted):
+        numbers = [position(w.name) for w in wanted]
+        if None not in numbers and numbers != list(range(len(numbers))):
             raise InputInvalid(
                 "output-named-as-index",
-                "Triton's PyTorch backend reads '__<number>' at the end of a name as the output's position",
+                "Triton's PyTorch backend reads '__<number>' in a name as the output's position",
                 (recipe_evidence(recipe, ("outputs",), ", ".join(w.name for w in wanted)),),
                 f"name them in order, such as {', '.join(f'name__{i}' for i in range(len(wanted)))}",
             )

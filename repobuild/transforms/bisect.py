@@ -4,78 +4,37 @@ Transforms keep the names of most tensors (float16 and bfloat16 all of them, see
 :mod:`repobuild.transforms.casting`; ONNX Runtime's quantiser and optimisers those that are left), so both
 graphs are run with the tensors that they share as outputs, in the order of the reference, and compared. What
 fusion removed is stepped over and named as unseen; a tensor that differs while all that is made of it agrees
-was only written in another way. Neither graph is optimised while it is looked at, so that each tensor is what
-its node makes; if all agree, the answers of the optimised sessions are compared as well.
+was only written in another way. Where an artifact reads nothing but a tensor's quantised values, those are
+compared, see :func:`repobuild.transforms.departure.as_read`. Neither graph is optimised while it is looked
+at, so that each tensor is what its node makes; if all agree, the answers of the optimised sessions are
+compared as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from repobuild.compare import Comparison, compare
 from repobuild.graph.walk import names_used
 from repobuild.recipe.types import Bounds, Tolerance
-from repobuild.report import Deviation
 from repobuild.tensors import Array, Batch
 from repobuild.transforms.casting import HALF
+from repobuild.transforms.departure import Departure, as_read, departure, of_answer
 from repobuild.transforms.element_types import element_types
 from repobuild.transforms.files import GraphFile, opened
 from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.session import ask, open_graph
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import GraphProto
 
 MEMORY = 256 * 2**20
 """Bytes of tensors that are held at a time, as far as single tensors allow."""
 FIRST = 8
 """Tensors in the first chunk, before it is known how large they are."""
-NAMED = 8
-"""Nodes that are named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """Where an artifact leaves its reference.
-
-    Attributes:
-        node: Name of the reference's node (of its first output, if it has none); empty if the graphs agree
-            node by node, and only ONNX Runtime's own optimisation of the artifact makes the difference.
-        operator: Its operator.
-        tensor: The tensor that differs.
-        request: Index of the request.
-        worst: The element that is furthest off; None if the tensors cannot be compared.
-        why: Why they cannot be compared, such as other shapes; empty otherwise.
-        agreed: The nearest tensor before it, on the way from the inputs, that still agrees; empty if there
-            is none.
-        artifact_operator: Operator that makes the tensor in the artifact, after Casts and quantisation.
-        unseen: Nodes of the reference between ``agreed`` and the tensor whose own tensors the artifact does
-            not have; one of them may be the cause.
-    """
-
-    node: str
-    operator: str
-    tensor: str
-    request: int
-    worst: Deviation | None
-    why: str
-    agreed: str
-    artifact_operator: str
-    unseen: tuple[str, ...]
-
-    def __str__(self) -> str:
-        where = f"{self.operator} '{self.node}'" if self.node else "the optimisation by ONNX Runtime"
-        other = ""
-        if self.artifact_operator and self.artifact_operator != self.operator:
-            other = f" (in the artifact, {self.artifact_operator} makes the tensor)"
-        how = self.why or str(self.worst)
-        before = f"; '{self.agreed}' still agrees" if self.agreed else "; no tensor before it agrees"
-        unseen = f"; not seen: {', '.join(self.unseen)}" if self.unseen else ""
-        return f"{where}{other}, tensor '{self.tensor}', request {self.request}: {how}{before}{unseen}"
 
 
 def first_departure(
@@ -98,19 +57,21 @@ def first_departure(
     of = bounds.of if isinstance(bounds, Tolerance) else (lambda _: bounds)
     with opened(reference) as left, opened(artifact) as right:
         names = _shared(left.proto.graph, right.proto.graph)
+        heard = as_read(right.proto.graph)
         follow = _Followers(left.proto.graph, names)
         agreed: set[str] = set()
         wrong: dict[str, tuple[int, Comparison]] = {}
         width = FIRST
         while names:
             chunk, names = names[:width], names[width:]
-            found, held = _chunk(left, right, chunk, requests, of)
+            found, held = _chunk(left, right, chunk, heard, requests, of)
             wrong.update(found)
             agreed.update(name for name in chunk if name not in found)
             for name in list(wrong):
                 state = follow.state(name, agreed, wrong)
                 if state == "departs":
-                    return _departure(left.proto.graph, right.proto.graph, agreed, name, *wrong[name])
+                    graphs = left.proto.graph, right.proto.graph
+                    return departure(*graphs, agreed, name, heard.get(name, name), *wrong[name])
                 if state == "open":
                     break
                 del wrong[name]
@@ -122,11 +83,12 @@ def _chunk(
     left: GraphFile,
     right: GraphFile,
     names: Sequence[str],
+    heard: Mapping[str, str],
     requests: Sequence[Batch],
     of: Callable[[str], Bounds],
 ) -> tuple[dict[str, tuple[int, Comparison]], int]:
     """The tensors that differ, with the first request in which they do; and the bytes that a request took."""
-    want, got = _Side(left, names), _Side(right, names)
+    want, got = _Side(left, names), _Side(right, [heard.get(n, n) for n in names])
     held = 0
     wrong: dict[str, tuple[int, Comparison]] = {}
     for number, request in enumerate(requests):
@@ -244,62 +206,6 @@ def _bytes(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _departure(
-    reference: GraphProto,
-    artifact: GraphProto,
-    agreed: set[str],
-    tensor: str,
-    request: int,
-    outcome: Comparison,
-) -> Departure:
-    makers = {name: node for node in reference.node for name in node.output}
-    node = makers[tensor]
-    order = {name: at for at, n in enumerate(reference.node) for name in n.output}
-    inputs = {value.name for value in reference.input}
-    unseen: list[str] = []
-    near: list[str] = []
-    seen: set[str] = set()
-    waiting = list(names_used(node))
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in agreed or name in inputs:
-            near.append(name)
-        elif name in makers:
-            unseen.append(name)
-            waiting.extend(names_used(makers[name]))
-    near.sort(key=lambda name: order.get(name, -1))
-    steps = sorted({order[name] for name in unseen})
-    named = tuple(_spoken(reference.node[at]) for at in steps if reference.node[at].op_type != "Constant")
-    more = (f"and {len(named) - NAMED} more",) if len(named) > NAMED else ()
-    return Departure(
-        node.name or node.output[0],
-        node.op_type,
-        tensor,
-        request,
-        outcome.worst,
-        outcome.why,
-        near[-1] if near else "",
-        _maker(artifact, tensor),
-        (*named[:NAMED], *more),
-    )
-
-
-def _maker(artifact: GraphProto, tensor: str) -> str:
-    """The operator that makes a tensor, looked for behind Casts and quantisation."""
-    makers = {name: node for node in artifact.node for name in node.output}
-    passed = ("Cast", "DequantizeLinear", "QuantizeLinear", "Identity")
-    first = makers.get(tensor)
-    if first is None:
-        return "a constant"
-    node: NodeProto | None = first
-    while node is not None and node.op_type in passed and node.input[0] in makers:
-        node = makers[node.input[0]]
-    return str((first if node is None or node.op_type in passed else node).op_type)
-
-
 def _optimised(
     reference: GraphFile, artifact: GraphFile, requests: Sequence[Batch], of: Callable[[str], Bounds]
 ) -> Departure | None:
@@ -310,15 +216,11 @@ def _optimised(
     there = {output.name for output in right.get_outputs()}
     missing = [name for name in names if name not in there]
     if missing:
-        return Departure("", "", missing[0], 0, None, "the artifact has no such output", "", "", ())
+        return of_answer(missing[0], 0, None, "the artifact has no such output")
     for number, request in enumerate(requests):
         answers = zip(names, ask(left, request, names), ask(right, request, names), strict=True)
         for name, want, got in answers:
             outcome = _compared(name, got, want, of(name))
             if outcome is not None:
-                return Departure("", "", name, number, outcome.worst, outcome.why, "", "", ())
+                return of_answer(name, number, outcome.worst, outcome.why)
     return None
-
-
-def _spoken(node: NodeProto) -> str:
-    return f"{node.op_type} '{node.name or node.output[0]}'"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from repobuild.errors import ConversionFailed, evidence
+from repobuild.torch_names import position
 from repobuild.worker.arrays import writing
 from repobuild.worker.loading import first_line
 from repobuild.worker.many import load_many, save_many
-
-_INDEXED = re.compile(r"[^_]*(?:_[^_]+)*__([0-9]+)")
 
 
 class ScriptDesk:
@@ -98,10 +96,8 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
     """Where each named tensor is: by forward's arguments, else by ``<name>__<index>``, else by its place."""
     if arguments and all(name in arguments for name in names):
         return [arguments.index(name) for name in names]
-    found = [_INDEXED.fullmatch(name) for name in names]
-    if all(found):
-        return [int(match[1]) for match in found if match]
-    return list(range(len(names)))
+    found = [place for name in names if (place := position(name)) is not None]
+    return found if len(found) == len(names) else list(range(len(names)))
 
 
 def _last_line(problem: BaseException) -> str:

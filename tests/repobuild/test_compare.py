@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from repobuild.compare import as_rows, compare
+from repobuild.compare import as_rows, compare, magnitude
 from repobuild.recipe.types import EXACT, Bounds, Tolerance
 
 LOOSE = Bounds(1e-5, 1e-4)
@@ -95,3 +95,20 @@ def test_some_outputs_may_be_held_to_equality():
     assert tolerance.of("a") == EXACT
     assert tolerance.of("b") == Bounds(1.0, 1.0)
     assert not compare("a", np.array([90210.0]), np.array([90211.0]), tolerance.of("a")).holds
+
+
+def test_bounds_in_proportion_grow_with_the_answers_from_a_size_on():
+    bounds = Bounds(0.1, 0).in_proportion(10.0)
+    assert compare("o", np.array([80.5]), np.array([80.0]), bounds).holds
+    assert not compare("o", np.array([80.9]), np.array([80.0]), bounds).holds
+    assert not compare("o", np.array([5.2]), np.array([5.0]), bounds).holds
+
+
+@pytest.mark.parametrize("bounds", [EXACT, Bounds(20.0, 0), Bounds(0.1, 0, scaled=True)], ids=str)
+def test_equality_and_bounds_as_large_as_the_answers_have_no_proportion(bounds):
+    assert bounds.in_proportion(10.0) == bounds
+
+
+def test_the_magnitude_of_an_answer_is_that_of_its_finite_numbers():
+    assert magnitude(np.array([1.0, -4.0, np.inf, np.nan])) == 4.0
+    assert magnitude(np.array([7])) == magnitude(np.ones((0, 2))) == magnitude(np.array(["a"])) == 0.0

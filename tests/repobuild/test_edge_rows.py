@@ -18,7 +18,7 @@ import repobuild
 from repobuild.edge_check import EdgeReference, edge_check, run_edges
 from repobuild.errors import RepobuildError
 from repobuild.feeds import Feed, FeedColumn, Mode
-from repobuild.recipe.types import Tolerance
+from repobuild.recipe.types import Bounds, Tolerance
 from repobuild.report import Fail
 from repobuild.samples.edges import edge_rows
 from repobuild.samples.texts import FORMS
@@ -145,6 +145,24 @@ def test_a_graph_that_differs_only_beyond_the_samples_is_found_and_its_check_fai
     verdict = edge_check(outcome).verdict
     assert isinstance(verdict, Fail)
     assert "values beyond those of the samples in column 0" in str(verdict)
+
+
+class Rounded:
+    """A graph that is off by a thousandth of its answers."""
+
+    def run(self, wire):
+        return {"y": wire["x"] * 1.001}
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("large", 0), ("size", 1)])
+def test_a_stated_tolerance_grows_with_values_beyond_the_samples_only(kind, wrong):
+    large = np.array([[8.0]])
+    reference = EdgeReference(((kind, ""),), ({"y": large},), {"y": 1.0})
+    stated = Tolerance(Bounds(2e-3, 0), stated=True)
+    outcome = run_edges(Rounded(), [{"x": large}], reference, stated)
+    assert len(outcome.wrong) == wrong
+    tight = Tolerance(Bounds(2e-3, 0), {"y": Bounds(5e-4, 0)}, stated=True)
+    assert len(run_edges(Rounded(), [{"x": large}], reference, tight).wrong) == 1
 
 
 def test_rows_that_the_model_refuses_are_no_jump():

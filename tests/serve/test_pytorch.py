@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from repobuild_serve.backends.pytorch import PyTorchBackend
+from repobuild_serve.backends.pytorch_names import script_positions
 from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_text
 from repobuild_serve.config.settings import settings_from
@@ -239,6 +240,27 @@ def test_names_of_inputs_and_outputs(open_model, inputs, outputs):
     got = dict(zip(outputs, (array.item() for array in instance.run(values)), strict=True))
     turned = {name: ("sum" if "1" in name or name == "SUM" else "difference") for name in outputs}
     assert got == {name: expected[which] for name, which in turned.items()}
+
+
+@pytest.mark.parametrize(
+    ("names", "places"),
+    [
+        (("a__1", "b__0"), [1, 0]),
+        (("a__b__1", "b__0"), [0, 1]),
+        (("a___1", "b__0"), [0, 1]),
+        (("a__1", "b__"), [1, 0]),
+        (("__1", "__0"), [1, 0]),
+        (("a__01", "b__00"), [1, 0]),
+        (("a__+1", "b__0"), [0, 1]),
+        (("a__\u0661", "b__0"), [0, 1]),
+        (("left", "INPUT__0"), [0, 1]),
+    ],
+    ids=str,
+)
+def test_the_index_is_all_behind_the_first_two_underscores(names, places):
+    """As in pytorch_backend's GetNamingConvention, r24.01 to r26.05."""
+    assert script_positions("m", "input", names, ("left", "right")) == places
+    assert script_positions("m", "output", names, ()) == places
 
 
 def test_names_that_are_taken_in_order_are_warned_of(open_model, caplog):

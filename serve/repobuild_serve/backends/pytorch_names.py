@@ -11,7 +11,6 @@ from typing import Any
 from repobuild_serve.errors import LoadError
 
 _LOG = logging.getLogger(__name__)
-_INDEXED = re.compile(r".*?__([0-9]+)", re.DOTALL)
 _ORDINAL = {"input": re.compile(r"INPUT__([0-9]+)"), "output": re.compile(r"OUTPUT__([0-9]+)")}
 
 
@@ -19,7 +18,8 @@ def script_positions(model: str, role: str, names: Sequence[str], arguments: Seq
     """Position of each named tensor of a TorchScript model.
 
     Names are, all of one kind: the arguments of ``forward`` (inputs only), else ``<name>__<index>``, else
-    anything, in the order of the config.
+    anything, in the order of the config. The index is all that stands behind the first ``__``, where nothing
+    counts as 0 (pytorch_backend, GetNamingConvention, the same on branches r24.01 to r26.05).
 
     Args:
         model: Model name.
@@ -30,11 +30,11 @@ def script_positions(model: str, role: str, names: Sequence[str], arguments: Seq
     Raises:
         LoadError: Two names are for one position, or one lies beyond the arguments.
     """
-    found = [_INDEXED.fullmatch(name) for name in names]
+    found = [_index(name) for name in names]
     if arguments and all(name in arguments for name in names):
         positions = [arguments.index(name) for name in names]
-    elif all(found):
-        positions = [int(match.group(1)) for match in found if match]
+    elif all(index is not None for index in found):
+        positions = [index for index in found if index is not None]
     else:
         _LOG.warning(
             "model %s: its %ss %s are neither arguments of forward nor all of the form <name>__<index>, "
@@ -51,6 +51,12 @@ def script_positions(model: str, role: str, names: Sequence[str], arguments: Seq
         name = names[positions.index(max(positions))]
         raise _wrong(model, f"{role} '{name}' refers to an argument which doesn't exist: {_list(arguments)}")
     return positions
+
+
+def _index(name: str) -> int | None:
+    _, mark, index = name.partition("__")
+    numbered = mark and (not index or (index.isascii() and index.isdigit()))
+    return int(index or "0") if numbered else None
 
 
 def path_positions(

@@ -960,6 +960,20 @@ CASES = [
         base=TORCH,
         make=torch,
     ),
+    same(
+        "torch-names-mixed",
+        torch(
+            TORCH.replace(
+                "output {", 'input {\n  name: "a__b__1"\n  data_type: TYPE_BOOL\n  dims: [2]\n}\noutput {'
+            )
+        ),
+        torch(
+            TORCH.replace(
+                "output {", 'input {\n  name: "ab__1"\n  data_type: TYPE_BOOL\n  dims: [2]\n}\noutput {'
+            )
+        ),
+        ("m/config.pbtxt", 9),
+    ),
     swap("torch-index", '"INPUT__0"', f'"INPUT__1" {HERE}', base=TORCH, make=torch),
     # Python
     same("python-syntax", s.python(source=s.PYTHON + f"def broken( {HERE}\n"), s.python(), target="24.10"),

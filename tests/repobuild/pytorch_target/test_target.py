@@ -189,6 +189,9 @@ def test_names_are_found_as_the_backend_finds_them():
     assert positions(["INPUT__1", "INPUT__0"], ["a", "b"]) == [1, 0]
     assert positions(["b__0", "x.y"], ["a", "b"]) == [0, 1]
     assert positions(["a__b__1", "b__0"], ()) == [0, 1]  # what stands behind the first '__' is no number
+    assert positions(["b__1", "a__"], ()) == [1, 0]
+    assert positions(["a___1", "b__0"], ()) == [0, 1]
+    assert positions(["a__\u0661", "b__0"], ()) == [0, 1]
     assert argument_names(["x", "mask"]) == ("x", "mask")
     assert argument_names(["x", "class"]) == argument_names(["a.b", "c"]) == ("INPUT__0", "INPUT__1")
 
@@ -200,8 +203,9 @@ def test_names_are_found_as_the_backend_finds_them():
         (["a", "b"], ["b"], False),
         (["a", "b"], ["a"], True),
         (["a__0", "b__1"], ["b__1", "a__0"], True),
+        (["a__x__0", "b__1"], ["b__1", "a__x__0"], False),
     ],
-    ids=["swapped", "first left out", "last left out", "by number"],
+    ids=["swapped", "first left out", "last left out", "by number", "by half a number"],
 )
 def test_outputs_that_go_by_their_order_keep_it(names, outputs, good):
     from repobuild.triton import model_config

@@ -91,7 +91,38 @@ def test_a_model_that_takes_one_size_only_has_no_batch():
     found = find(fixed, {"x": array(2, 3)})
     assert found.feed.batch is None
     assert labels(found) == {"x": {}}
-    assert "the batch axis is fixed (static): two rows" in found.notes[0]
+    [note] = found.notes
+    assert "the model itself fails at other batch sizes; at 1 in place of 2 on axis 0 of 'x'" in note
+    assert "it says: two rows (and at every other place that was tried, 1)" in note
+
+
+def test_an_index_out_of_range_at_other_sizes_is_told_with_its_places():
+    """Edges name nodes by number, so that one graph with fewer nodes is no other batch of it."""
+
+    def scatter(nodes, edges):
+        if nodes.shape[1] != 5:
+            raise ValueError("five features")
+        return {"y": nodes[edges[0]] + nodes[edges[1]]}
+
+    nodes, edges = array(4, 5), np.array([[3, 0, 1], [1, 2, 3]])
+    found = find(scatter, {"nodes": nodes, "edges": edges}, recipe(nodes={0: "nodes"}, edges={1: "edges"}))
+    assert found.feed.batch is None
+    assert found.notes[0] == (
+        "no batch dimension: the model itself fails at other batch sizes; at 1 in place of 2 on axis 0 of"
+        " 'edges' it says: index 1 is out of bounds for axis 0 with size 1 (and at every other place that was"
+        " tried, 2)"
+    )
+
+
+def test_an_axis_that_a_file_calls_free_and_the_model_does_not_take_is_told_with_the_error():
+    def fixed(x):
+        if x.shape[1] != 3:
+            raise ValueError("three columns")
+        return {"y": x}
+
+    found = find(fixed, {"x": array(2, 3)}, shapes={"x": ("batch", "width")})
+    assert labels(found) == {"x": {0: "batch"}}
+    assert "is served as fixed (at size 4 of axis 1 of 'x' the model says: three columns)" in found.notes[0]
 
 
 def test_axes_that_the_recipe_frees_are_tried_at_other_sizes():

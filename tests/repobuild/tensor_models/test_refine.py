@@ -142,6 +142,28 @@ def test_nodes_that_overflow_stay_float32_by_name(net, built):
     assert onnx.TensorProto.FLOAT16 in weight_types(graph)
 
 
+def test_a_stated_tolerance_that_fits_the_samples_fits_larger_values_too(net, built, convert, tmp_path):
+    """float16 is off in proportion to the values, which are eight times as large in one edge request."""
+    code = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(16, 64, bias=False), nn.Linear(64, 4, bias=False)
+
+        def forward(self, x):
+            return self.last(self.first(x))
+    """
+    project = net(code, {"x": rows(16, 16)}, **at("fp16", tolerance={"atol": 1.0, "rtol": 0}))
+    _, report = built(project)
+    [off] = [c["worst"]["absolute"] for c in report["checks"] if c["name"] == "equal in real float16"]
+    [near] = [c["worst"]["absolute"] for c in report["checks"] if c["name"] == "equal: output"]
+    assert 1e-4 < near * 4 < off
+    project.edit(tolerance={"atol": near * 3, "rtol": 0})
+    built(project)
+    project.edit(tolerance={"atol": near / 3, "rtol": 0})
+    assert "check-failed" in convert(project).err
+
+
 def test_a_tolerance_that_int8_breaks_fails_the_build_and_bisect_names_a_node(net, convert, tmp_path):
     options = at("int8", tolerance={"atol": 1e-6, "rtol": 1e-6})
     project = net(MLP, {"x": rows(12, 16)}, **options)

@@ -82,6 +82,9 @@ def test_a_swapped_operator_is_named_in_both_graphs(path, target, requests):
     found = first_departure(path, broken(path, target, operator("bend", "Sigmoid")), requests, TIGHT)
     assert (found.node, found.operator, found.artifact_operator) == ("bend", "Relu", "Sigmoid")
     assert (found.tensor, found.agreed, found.request, found.unseen) == ("r", "h", 0, ())
+    assert str(found).startswith(
+        "Sigmoid 'bend' of the artifact, compared with Relu 'bend' of the exported graph, tensor 'r', request"
+    )
 
 
 def test_the_request_that_shows_it_is_named(path, target, requests):
@@ -120,6 +123,8 @@ def test_what_an_optimiser_removed_is_named_as_unseen(path, target, requests):
     found = first_departure(path, broken(path, target, change), requests, TIGHT)
     assert (found.node, found.agreed) == ("same", "h")
     assert found.unseen == ("Relu 'bend'", "Shape 'look'", "MatMul 'second'", "Reshape 'form'")
+    assert not found.fused  # several nodes of the artifact lie between
+    assert "; not seen: Relu 'bend', Shape 'look', " in str(found)
 
 
 def test_a_tensor_written_in_another_way_is_no_departure(path, target, requests):
@@ -153,6 +158,29 @@ def test_transformed_graphs_are_compared_tensor_by_tensor(path, target, requests
     first = {"int8-static": ("bend", "r")}  # the quantiser took the ReLU and its input's name away
     assert (tight.node, tight.tensor) == first.get(transform.name, ("first", "h"))
     assert first_departure(path, target, requests, Bounds(loose, loose)) is None
+
+
+def test_a_relu_that_the_quantiser_took_is_told_by_the_node_that_is_there(path, target, requests):
+    Int8("static").apply(path, requests, target)
+    made = {name: at for at in onnx.load(target).graph.node for name in at.output}
+    assert not any(at.op_type == "Relu" for at in made.values())
+    found = first_departure(path, target, requests, Bounds(1e-6, 1e-6))
+    assert (found.artifact_operator, found.artifact_node) == ("MatMul", "first")
+    assert made[found.artifact_tensor].op_type == "DequantizeLinear"
+    assert str(found).startswith(
+        "MatMul 'first' of the artifact (fused from MatMul 'first' and Relu 'bend'), compared with Relu"
+        f" 'bend' of the exported graph, tensor 'r' ('{found.artifact_tensor}' in the artifact), request 0: "
+    )
+    assert found.worst.absolute < 0.5  # what the quantiser cuts off is no deviation
+
+
+def test_a_constant_in_place_of_a_node_is_called_so(path, target, requests):
+    def change(graph):
+        del graph.node[0]
+        graph.initializer.append(numpy_helper.from_array(np.zeros((2, 64), "f"), "h"))
+
+    found = first_departure(path, broken(path, target, change), requests[:1], TIGHT)
+    assert str(found).startswith("a constant of the artifact, compared with MatMul 'first' of the exported")
 
 
 @pytest.mark.parametrize("transform", [Half(), Int8("static"), Int8("dynamic")], ids=lambda x: x.name)
