@@ -230,3 +230,8 @@ def _first(problem: OSError) -> OSError:
     _, target, text = collected[0]
     number = re.match(r"\[Errno (\d+)\] ", str(text))
     return OSError(int(number[1]), os.strerror(int(number[1])), str(target)) if number else problem
+
+
+def first_words(problem: RepobuildError) -> str:
+    """An error in one line."""
+    return f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message

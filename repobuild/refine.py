@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from repobuild.compare import compare
-from repobuild.errors import ConversionFailed, EnvironmentLacking, InputInvalid, RepobuildError
+from repobuild.errors import ConversionFailed, EnvironmentLacking, InputInvalid, RepobuildError, first_words
 from repobuild.export import Graph
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Bounds, Recipe, Tolerance
@@ -105,8 +105,7 @@ def refine(graph: Graph, recipe: Recipe, release: Release, folder: Path, *, opti
         try:
             path, answer = _transform(OPTIMISE, path, requests, home / OPTIMISE, limits)
         except ConversionFailed as problem:
-            told = f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message
-            notes.append(f"the graph was left as it is, since optimising it failed ({told})")
+            notes.append(f"the graph was left as it is, since optimising it failed ({first_words(problem)})")
         else:
             done.append(applied_from(answer["applied"]))
             facts["optimisation"] = list(answer["steps"])

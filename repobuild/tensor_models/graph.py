@@ -9,30 +9,32 @@ from typing import TYPE_CHECKING
 
 from repobuild.compare import compare
 from repobuild.edge_check import edge_notes, run_edges
-from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
+from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence, first_words
 from repobuild.export import Graph, refuse_unloadable
 from repobuild.graph.external import embed_small, load_graph, store
 from repobuild.graph.normal import declare_inputs, finish, normalise, to_opset
 from repobuild.graph.operators import without_dropout
 from repobuild.graph.outputs import select_outputs
-from repobuild.outputs import Wanted, wanted_outputs
+from repobuild.outputs import Wanted
 from repobuild.recipe.load import recipe_evidence
-from repobuild.recipe.types import Recipe, Tolerance
+from repobuild.recipe.types import Recipe
 from repobuild.releases import Release
 from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.selection import Selection
 from repobuild.sources.interface import TensorExport, TensorSource
+from repobuild.tensor_models.answers import ask_reference, graph_outputs, tolerance_of
 from repobuild.tensor_models.axes import Ask, Axes
 from repobuild.tensor_models.bounds import bound_notes, fixed_batch, narrowed, refuse_fixed
 from repobuild.tensor_models.branches import check_branches
 from repobuild.tensor_models.feed import TensorFeed
 from repobuild.tensor_models.fit import TensorSamples
 from repobuild.tensor_models.inputs import name_inputs
-from repobuild.tensor_models.load import LoadedTensors, RowByRow, wanted_batch
-from repobuild.tensor_models.reference import Asked, ask_all
+from repobuild.tensor_models.load import LoadedTensors, RowByRow
+from repobuild.tensor_models.reference import Asked
 from repobuild.tensor_models.requests import resized
+from repobuild.tensor_models.served import further_requests, largest_batch, warm_request
 from repobuild.tensor_models.shapes import Dims, declared_dims, emitted_axes
-from repobuild.tensors import Batch, DType, Signature, TensorSpec, take
+from repobuild.tensors import Batch, DType, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -143,7 +145,7 @@ class _Maker:
     def make(self, axes: Axes, ask: Ask, notes: Sequence[str] = ()) -> Graph:
         """Ask, export, normalise, measure."""
         recipe, feed = self.recipe, axes.feed
-        wanted, renamed = _wanted(recipe, self.model)
+        wanted, renamed = graph_outputs(recipe, self.model)
         tolerance = tolerance_of(recipe, self.model)
         asked = ask_reference(ask, axes, self.samples.given, wanted, tolerance, recipe)
         exported = self._export(feed, axes, asked)
@@ -291,103 +293,6 @@ class _Maker:
         )
 
 
-def warm_request(feed: TensorFeed, asked: Asked, wire: Batch) -> Batch:
-    """A request for warm-up: of one row where there are rows."""
-    if asked.batched:
-        return take(wire, 0, 1)
-    for probe, answer in zip(asked.probes, asked.edges.answers, strict=True):
-        if feed.batch and probe.about == ("size", f"{feed.batch} = 1") and not isinstance(answer, str):
-            return feed.to_wire(probe.request, batched=False)
-    return wire
-
-
-def largest_batch(recipe: Recipe, axes: Axes) -> int:
-    """The recipe's max_batch_size within the bounds of the file.
-
-    Raises:
-        InputInvalid: ``serving-unfit``: the recipe asks for more.
-    """
-    want, most = wanted_batch(recipe), axes.bounds[1]
-    if most is None or want <= most:
-        return want
-    if "max_batch_size" in recipe.serving:
-        raise InputInvalid(
-            "serving-unfit",
-            f"max_batch_size {want} is more than the model's file takes, which is {most} rows",
-            (recipe_evidence(recipe, ("serving", "max_batch_size"), f"the file's bound is {most}"),),
-            f"write max_batch_size: {most}, or export the program with a larger bound",
-        )
-    return most
-
-
-def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[tuple[Wanted, ...], list[str]]:
-    """The outputs; an answer that is called as an input is gets ``_out`` behind its name."""
-    inputs = {i.name for i in model.feed.inputs}
-    if recipe.outputs:
-        return wanted_outputs(recipe, model), []
-    names = {}
-    for answer in model.answers:
-        name = answer
-        while name in inputs or (name != answer and name in model.answers):
-            name += "_out"
-        names[answer] = name
-    notes = [
-        f"output '{answer}' is called '{name}', since an input has its name"
-        for answer, name in names.items()
-        if name != answer
-    ]
-    wanted = tuple(Wanted(name, Selection(answer)) for answer, name in names.items())
-    refuse = [n for n in recipe.tolerance.by_output if n not in names.values()]
-    if refuse:
-        wanted_outputs(recipe, model)
-    return wanted, notes
-
-
-def tolerance_of(recipe: Recipe, model: LoadedTensors) -> Tolerance:
-    """The recipe's, or what the model's own precision allows, in proportion to the size of the answers."""
-    halves = {"float16", "bfloat16"} & set(model.facts.get("weights", ()))
-    return recipe.tolerance.or_scaled(1e-2 if halves else None)
-
-
-def ask_reference(
-    ask: Ask, axes: Axes, given: Batch, wanted: Sequence[Wanted], tolerance: Tolerance, recipe: Recipe
-) -> Asked:
-    """The model's own answers, see :func:`repobuild.tensor_models.reference.ask_all`.
-
-    Raises:
-        InputInvalid: The model refuses what it answered before, or a selection does not fit.
-    """
-    try:
-        return ask_all(
-            ask,
-            axes,
-            given,
-            wanted,
-            tolerance,
-            wants_batches=wanted_batch(recipe) > 0,
-            keep_rows=recipe.labels is not None,
-        )
-    except IndexError as problem:
-        texts = ", ".join(str(w.selection) for w in wanted)
-        raise InputInvalid(
-            "output-out-of-range",
-            "an output takes a part that the model's answer does not have",
-            (recipe_evidence(recipe, ("outputs",), f"{texts}: {problem}"),),
-            "indexes count from 0, and the first axis holds the rows",
-        ) from None
-
-
-def _refuse_lacking(exported: TensorExport, wanted: Sequence[Wanted]) -> None:
-    absent = [w.selection.answer for w in wanted if w.selection.answer not in exported.answers]
-    if absent:
-        raise ConversionFailed(
-            "export-incomplete",
-            f"the ONNX graph does not answer with '{absent[0]}'",
-            evidence([f"it answers with {', '.join(exported.answers)}"]),
-            "name the outputs to serve under outputs: in the recipe",
-        )
-
-
 def _ranks(
     proto: ModelProto, declared: Mapping[str, Dims | None], exported: TensorExport, probe: Path, wire: Batch
 ) -> dict[str, int]:
@@ -401,19 +306,12 @@ def _ranks(
     return {name: array.ndim for name, array in OnnxRuntimeRunner(probe).run(wire).items()}
 
 
-def further_requests(
-    requests: Sequence[Batch], asked: Asked, largest: int
-) -> tuple[tuple[Batch, Batch], ...]:
-    """Requests of other sizes, to be replayed through the server."""
-    found = []
-    for probe, request, answer in zip(asked.probes, requests, asked.edges.answers, strict=True):
-        if probe.about[0] != "size" or isinstance(answer, str):
-            continue
-        whole = not asked.batched
-        found.append((request, answer) if whole else (take(request, 0, largest), take(answer, 0, largest)))
-    return tuple(found)
-
-
-def first_words(problem: RepobuildError) -> str:
-    """An error in one line."""
-    return f"{problem.message}: {problem.evidence[0].text}" if problem.evidence else problem.message
+def _refuse_lacking(exported: TensorExport, wanted: Sequence[Wanted]) -> None:
+    absent = [w.selection.answer for w in wanted if w.selection.answer not in exported.answers]
+    if absent:
+        raise ConversionFailed(
+            "export-incomplete",
+            f"the ONNX graph does not answer with '{absent[0]}'",
+            evidence([f"it answers with {', '.join(exported.answers)}"]),
+            "name the outputs to serve under outputs: in the recipe",
+        )

@@ -9,30 +9,22 @@ from typing import Any
 
 from repobuild.compare import compare
 from repobuild.edge_check import edge_notes, run_edges
-from repobuild.errors import ConversionFailed, Evidence, InputInvalid, RepobuildError, evidence
+from repobuild.errors import ConversionFailed, Evidence, InputInvalid, RepobuildError, evidence, first_words
 from repobuild.export import Graph
-from repobuild.outputs import Wanted, wanted_outputs
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import EXACT, Recipe, Tolerance
 from repobuild.releases import Release
 from repobuild.selection import Selection
 from repobuild.sources.interface import ScriptExport, TensorSource
+from repobuild.tensor_models.answers import ask_reference, script_outputs, tolerance_of
 from repobuild.tensor_models.axes import Axes
 from repobuild.tensor_models.fit import TensorSamples
-from repobuild.tensor_models.graph import (
-    ask_reference,
-    first_words,
-    further_requests,
-    largest_batch,
-    tolerance_of,
-    warm_request,
-)
 from repobuild.tensor_models.load import LoadedTensors
 from repobuild.tensor_models.reference import Asked
 from repobuild.tensor_models.requests import resized
+from repobuild.tensor_models.served import further_requests, largest_batch, warm_request
 from repobuild.tensor_models.shapes import emitted_axes
 from repobuild.tensors import Array, Batch, DType, Signature, TensorSpec
-from repobuild.torch_names import position
 
 FOLDER = "script"
 FILE = "model.pt"
@@ -142,7 +134,7 @@ class _Maker:
         self.source = source
         self.recipe = recipe
         self.axes = model.axes
-        self.wanted = _wanted(recipe, model)
+        self.wanted = script_outputs(recipe, model)
         self.names = tuple(w.name for w in self.wanted)
         self.tolerance: Tolerance = tolerance_of(recipe, model)
         self.asked: Asked = ask_reference(source.ask, model.axes, given, self.wanted, self.tolerance, recipe)
@@ -260,43 +252,6 @@ class _Maker:
             return ""
         about, told_wrong = edges.wrong[0]
         return f"its answers differ ({' '.join(about).strip()}): {told_wrong}"
-
-
-def _wanted(recipe: Recipe, model: LoadedTensors) -> tuple[Wanted, ...]:
-    """The outputs: ``<answer>__<index>``, as Triton's backend finds them, unless the recipe names them.
-
-    Raises:
-        InputInvalid: The recipe's own names would be taken for other outputs.
-    """
-    if recipe.outputs:
-        wanted = wanted_outputs(recipe, model)
-        numbers = [position(w.name) for w in wanted]
-        if None not in numbers and numbers != list(range(len(numbers))):
-            raise InputInvalid(
-                "output-named-as-index",
-                "Triton's PyTorch backend reads '__<number>' in a name as the output's position",
-                (recipe_evidence(recipe, ("outputs",), ", ".join(w.name for w in wanted)),),
-                f"name them in order, such as {', '.join(f'name__{i}' for i in range(len(wanted)))}",
-            )
-        return wanted
-    plain = all("__" not in a and not a.endswith("_") for a in model.answers)
-    wanted = tuple(
-        Wanted(f"{answer if plain else 'OUTPUT'}__{index}", Selection(answer))
-        for index, answer in enumerate(model.answers)
-    )
-    strange = [n for n in recipe.tolerance.by_output if n not in {w.name for w in wanted}]
-    if strange:
-        raise InputInvalid(
-            "tolerance-unknown",
-            f"tolerance: names '{strange[0]}', which is not an output",
-            (
-                recipe_evidence(
-                    recipe, ("tolerance", strange[0]), f"outputs are {', '.join(w.name for w in wanted)}"
-                ),
-            ),
-            "use the name of an output, or name the outputs yourself under outputs:",
-        )
-    return wanted
 
 
 def _example(axes: Axes, asked: Asked) -> Batch:
