@@ -150,7 +150,7 @@ CATALOG: Mapping[str, Meaning] = {
     "export-branch": Meaning(5, "The control flow of the module depends on the values of a tensor, which a graph cannot follow."),
     "branch-unseen": Meaning(5, "A branch of a TorchScript model goes one way for all samples, so the other was not compared."),
     "precision-unstated": Meaning(3, "The recipe asks for int8, and states neither a tolerance nor a budget of accuracy."),
-    "runtime-crashes": Meaning(5, "ONNX Runtime crashes on the graph in the precision that was asked for."),
+    "runtime-crashes": Meaning(5, "ONNX Runtime crashes on the graph, as it was exported or as it was transformed."),
     "export-dims": Meaning(5, "An axis that should be free is fixed by the code of the module."),
     "export-operator": Meaning(5, "An operator of the module has no ONNX form."),
     "export-quantised": Meaning(5, "The model is quantised with operators of PyTorch that have no ONNX form."),

@@ -72,6 +72,23 @@ def test_the_readme_serves_and_asks_as_it_says(tmp_path, repobuild_cli, served):
     assert got == want
 
 
+def test_the_page_on_pytorch_converts_as_it_says(tmp_path, repobuild_cli, monkeypatch):
+    page = (ROOT / "docs" / "pytorch-and-onnx.md").read_text()
+    for name in ("net.py", "train.py"):
+        (tmp_path / name).write_text(block("python", f"# {name}", page))
+    (tmp_path / "recipe.yaml").write_text(block("yaml", "weights.safetensors", page))
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    program, *words = block("sh", "repobuild convert", page).split()
+    assert program == "repobuild"
+    monkeypatch.chdir(tmp_path)
+    outcome = repobuild_cli(*words)
+    assert outcome.status == 0, outcome.err
+    shapes = re.findall(
+        r"dims: \[ (.*?) \]", (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
+    )
+    assert shapes[:2] == ["3, 32, 32", "10"]
+
+
 def test_every_make_target_of_the_readme_and_contributing_exists():
     makefile = (ROOT / "Makefile").read_text()
     text = README + (ROOT / "CONTRIBUTING.md").read_text()
