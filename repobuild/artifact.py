@@ -21,6 +21,29 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Library:
+    """A native library of custom operators.
+
+    Attributes:
+        path: A private copy under the file name that the recipe gives.
+        digest: sha256 of the file, hexadecimal.
+    """
+
+    path: Path
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """Its file name in the recipe."""
+        return self.path.name
+
+    @property
+    def shipped(self) -> str:
+        """Its file name in a model folder, by its content: one that may be in use is never overwritten."""
+        return f"{self.path.stem}-{self.digest[:12]}{self.path.suffix}"
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """What a server can load: one file, and perhaps others beside it.
 
@@ -31,6 +54,7 @@ class Artifact:
         digest: sha256 of the file, hexadecimal.
         made_by: The tool that wrote it.
         beside: Further files in the same folder, such as external data.
+        libraries: What it takes its custom operators from; no file of a version.
     """
 
     kind: str
@@ -39,6 +63,7 @@ class Artifact:
     digest: str
     made_by: Tool
     beside: tuple[Path, ...] = ()
+    libraries: tuple[Library, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:

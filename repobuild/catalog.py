@@ -44,6 +44,7 @@ CATALOG: Mapping[str, Meaning] = {
     "config-unreadable": Meaning(3, "A config.pbtxt does not parse as Triton's ModelConfig."),
     "config-wrong": Meaning(70, "The configuration that repobuild rendered does not describe the model. This is our bug."),
     "converters-missing": Meaning(7, "A module under source: custom_ops, which registers converters, does not import."),
+    "library-unusable": Meaning(3, "A library of custom operators is not there, does not load, or registers no operators with ONNX Runtime."),
     "disk-full": Meaning(7, "The file system has no space left. The repository is as it was."),
     "ensemble-name-taken": Meaning(3, "The repository has a model under the name of the ensemble, or of one of its steps, that is not this ensemble's."),
     "ensemble-owned": Meaning(3, "A recipe of one model would build into a model that is an ensemble, or a step of one. The ensemble names the version of each step, so only its own recipe changes them."),

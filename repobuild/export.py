@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repobuild.artifact import Library
 from repobuild.checks import Reference, ask_model
 from repobuild.compare import compare
 from repobuild.edge_check import EdgeReference, ask_edges, edge_notes, run_edges
@@ -49,6 +50,7 @@ class Graph:
         precision: What was tried for the precision of the inputs.
         notes: What was decided for the user.
         further: Requests of other sizes with the model's answers, to be replayed through the server.
+        libraries: What it takes its custom operators from.
     """
 
     path: Path
@@ -64,6 +66,7 @@ class Graph:
     precision: tuple[Attempt, ...]
     notes: tuple[str, ...]
     further: tuple[tuple[Batch, Batch], ...] = ()
+    libraries: tuple[Library, ...] = ()
 
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:

@@ -27,7 +27,7 @@ def load_any(recipe: Recipe, source: Source) -> tuple[Loaded, LoadedSamples]:
     Raises:
         RepobuildError: The model does not load, an option does not apply, or the samples do not fit.
     """
-    refuse_inapplicable(recipe, source.takes)
+    refuse_inapplicable(recipe, source)
     if source.takes == "tensors":
         return load_tensors(recipe, cast("TensorSource", source))
     return load_model(recipe, cast("RowsSource", source))

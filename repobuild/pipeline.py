@@ -118,7 +118,9 @@ def compile_graph(ledger: Ledger, graph: Graph, shop: Workshop) -> Artifact:
     """Turn the graph into what the target runs."""
     with ledger.step("compile") as done:
         compiler: Compiler = COMPILERS.load(ledger.recipe.targets[0].kind)()
-        artifact = compiler.compile(graph.path, graph.signature, shop.work / compiler.filename)
+        artifact = compiler.compile(
+            graph.path, graph.signature, shop.work / compiler.filename, graph.libraries
+        )
         ledger.found_artifact(artifact)
         done.say(f"{artifact.path.name} for {artifact.made_by.name} {artifact.made_by.version}")
         return artifact
@@ -194,7 +196,7 @@ def verify(ledger: Ledger, emission: Emission, graph: Graph, answers: Batch, sho
     """Start the bundled server on the staged model and make it answer as the model did."""
     with ledger.step("verify") as done:
         golden = golden_rows(graph, emission.signature, answers)
-        verified = stand_in(emission.config)
+        verified = stand_in(emission.config, emission.folder, emission.libraries)
         ledger.found_stand_in(verified)
         subject = Subject(
             ledger.recipe.name, emission.version, emission.signature, verified.config, graph.tolerance
@@ -224,7 +226,8 @@ def publish(ledger: Ledger, emission: Emission, golden: Golden, shop: Workshop) 
 
         def write(version: int) -> None:
             report = ledger.report(version, changed=True)
-            write_records(shop.meta, ledger.recipe, report, emission, golden)
+            code = bool(emission.libraries)
+            write_records(shop.meta, ledger.recipe, report, emission, golden, carries_code=code)
 
         outcome: Outcome = commit(shop, ledger.recipe.name, emission, write)
         done.say(outcome.in_words())

@@ -153,8 +153,6 @@ def make_plan(recipe: Recipe, repository: Path | None = None, trust: Trust | Non
     found.of(refuse_early, Order(recipe, repository or Path(), vouched))
     target = found.of(target_release, recipe)
     source = found.of(_source, recipe, vouched, found)
-    if source is not None:
-        found.of(refuse_inapplicable, recipe, source.takes)
     samples = found.of(_samples, recipe) if recipe.samples is not None else None
     place = found.of(_place, recipe, repository) if repository is not None else None
     return Plan(
@@ -234,6 +232,7 @@ def _source(recipe: Recipe, trust: Trust, found: _Findings) -> SourcePlan:
         ):
             needs = _needs(source)
             found.of(source.vouch, trust)
+            found.of(refuse_inapplicable, recipe, source)
             return SourcePlan(
                 path=recipe.source.given,
                 kind=getattr(source, "kind", recipe.source.kind),

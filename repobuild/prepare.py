@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from repobuild.build import Order
+from repobuild.emit.libraries import library_mistakes
 from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, SourceUntrusted
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
+from repobuild.refine import FULL
 from repobuild.releases import Release, newest, release
 from repobuild.samples.fit import Samples, fit_samples
 from repobuild.samples.read import read_table
 from repobuild.samples.table import Table
-from repobuild.sources.interface import Description, RowsSource
+from repobuild.sources.interface import Description, RowsSource, Source
 from repobuild.targets import refuse_unmakeable
 
 MADE_UP_ROWS = 128
+LIBRARY_ENDINGS = (".so", ".dll", ".dylib")
 FOR_ALL = frozenset({"optimise"})
 """Options of the export section that every model takes."""
 
@@ -43,6 +49,7 @@ def refuse_early(order: Order) -> None:
     """
     recipe = order.recipe
     refuse_unmakeable(recipe)
+    _refuse_misplaced(recipe)
     if recipe.source.environment is not None:
         raise EnvironmentLacking(
             "environment-unavailable",
@@ -53,36 +60,79 @@ def refuse_early(order: Order) -> None:
     if recipe.source.custom_ops and "module" not in order.trust.kinds:
         raise SourceUntrusted(
             "source-untrusted",
-            "custom_ops import Python modules, and nobody vouched for them",
+            "custom_ops are code that would be loaded, and nobody vouched for it",
             (recipe_evidence(recipe, ("source", "custom_ops"), ", ".join(recipe.source.custom_ops)),),
             "if you trust them, pass --trust module",
         )
 
 
-def refuse_inapplicable(recipe: Recipe, takes: str) -> None:
+def refuse_inapplicable(recipe: Recipe, source: Source) -> None:
     """Refuse options that only sources of other frameworks know.
 
     Args:
         recipe: The recipe.
-        takes: What the model takes, ``rows`` or ``tensors``.
+        source: The source; it need not be loaded.
 
     Raises:
         InputInvalid: An option would have no effect.
     """
     places: list[tuple[str, ...]] = []
-    if takes == "rows":
+    if source.takes == "rows":
         places.extend(("export", key) for key in recipe.export if key not in FOR_ALL)
         if recipe.source.module is not None:
             places.append(("source", "module"))
     elif recipe.source.method is not None:
         places.append(("source", "method"))
+    if not _takes_custom_ops(source, recipe.source.custom_ops):
+        places.append(("source", "custom_ops"))
     if places:
-        whose = "a scikit-learn model" if takes == "rows" else "a model that takes tensors"
+        whose = "a scikit-learn model" if source.takes == "rows" else "a model that takes tensors"
         raise InputInvalid(
             "option-unfit",
             f"{': '.join(places[0])} does not apply to {whose}",
             tuple(recipe_evidence(recipe, place, "is given") for place in places),
             "leave it out",
+        )
+
+
+def _takes_custom_ops(source: Source, names: Sequence[str]) -> bool:
+    if source.takes_custom_ops == "modules":
+        return not any(name.endswith(LIBRARY_ENDINGS) for name in names)
+    return source.takes_custom_ops is not None or not names
+
+
+def _refuse_misplaced(recipe: Recipe) -> None:
+    """Make sure that the server is told of the libraries that the recipe has, and of no others.
+
+    Raises:
+        InputInvalid: Paths for the server do not fit the libraries, or there are none.
+    """
+    libraries = [Path(n).name for n in recipe.source.custom_ops if n.endswith(LIBRARY_ENDINGS)]
+    operations = recipe.serving.get("model_operations")
+    place = ("serving", "model_operations")
+    if operations is not None and not libraries:
+        raise InputInvalid(
+            "serving-unfit",
+            "model_operations names libraries of operators, and the recipe has none",
+            (recipe_evidence(recipe, place, "source: custom_ops names no library"),),
+            "name the libraries under source: custom_ops, so that they take part in the checks",
+        )
+    stated = (operations or {}).get("op_library_filename", [])
+    wrong = list(library_mistakes(stated, libraries))
+    if wrong:
+        raise InputInvalid(
+            "serving-unfit",
+            "model_operations does not name the libraries that the recipe has",
+            tuple(recipe_evidence(recipe, (*place, "op_library_filename", i), text) for i, text in wrong),
+            "write one path on the server for each library, or one folder that ends in a slash",
+        )
+    precision = recipe.targets[0].options.get("precision", FULL)
+    if libraries and precision != FULL:
+        raise InputInvalid(
+            "option-unfit",
+            f"precision: {precision} does not apply to a graph with operators of libraries",
+            (recipe_evidence(recipe, ("targets", 0), "what they do in other types nobody knows"),),
+            "leave precision out",
         )
 
 

@@ -37,6 +37,7 @@ LEFT_ALONE = (
     "the graph was not optimised, since its weights are large and trying holds several copies of them;"
     " export: {optimise: true} tries all the same"
 )
+FOREIGN = "the graph was not optimised, since operators of libraries are run as they are given"
 KEPT_BOUNDS: Mapping[str, Bounds] = MappingProxyType(
     {"fp16": Bounds(1e-2, 1e-2, scaled=True), "bf16": Bounds(5e-2, 5e-2, scaled=True)}
 )
@@ -89,6 +90,8 @@ def refine(graph: Graph, recipe: Recipe, release: Release, folder: Path, *, opti
     large = graph.path.with_name(f"{graph.path.name}.data").exists()
     left_alone = optimised and large and stated is None
     wants = bool(optimised and not large) if stated is None else bool(stated)
+    if wants and graph.libraries:
+        wants, graph = False, replace(graph, notes=(*graph.notes, FOREIGN))
     tolerance = _tolerance(recipe, graph, precision)
     if left_alone:
         graph = replace(graph, notes=(*graph.notes, LEFT_ALONE))
@@ -177,6 +180,10 @@ def departure(refined: Refined, artifact: Path, folder: Path) -> str:
         folder: Existing folder to work in.
     """
     graph = refined.graph
+    if graph.libraries:
+        return (
+            "the artifact is the graph itself, and its operators come from libraries, which are not bisected"
+        )
     folder.mkdir(exist_ok=True)
     bounds = graph.tolerance.default
     with closing(Worker(folder, "bisecting the graph")) as worker:

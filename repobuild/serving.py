@@ -27,7 +27,6 @@ UNVERIFIABLE = {
     "sequence_batching": "the bundled server has no sequence batcher",
     "batch_input": "the bundled server has no batch inputs",
     "batch_output": "the bundled server has no batch outputs",
-    "model_operations": "the bundled server loads no operator libraries",
     "model_repository_agents": "the bundled server has no repository agents",
     "runtime": "the bundled server has one runtime for a backend",
     "model_transaction_policy": "an ONNX model answers each request once, so it cannot be decoupled",

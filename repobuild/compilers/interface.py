@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from repobuild.artifact import Artifact
+from repobuild.artifact import Artifact, Library
 from repobuild.tensors import Signature
 
 
@@ -49,13 +49,16 @@ class Compiler(Protocol):
     def available(self) -> Availability:
         """Whether it can run on this machine."""
 
-    def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
+    def compile(
+        self, graph: Path, signature: Signature, to: Path, libraries: Sequence[Library] = ()
+    ) -> Artifact:
         """Compile a model that is in the compiler's form.
 
         Args:
             graph: The ONNX file in normal form, or the TorchScript file.
             signature: Its tensors.
             to: File to write.
+            libraries: What the graph takes its custom operators from.
 
         Raises:
             ConversionFailed: The graph cannot be compiled; the node and operator are named.

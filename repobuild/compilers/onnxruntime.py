@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 
-from repobuild.artifact import Artifact, Tool, file_digest
+from repobuild.artifact import Artifact, Library, Tool, file_digest
 from repobuild.compilers.interface import Availability, Available, Form, Unavailable
 from repobuild.errors import EnvironmentLacking, from_oserror
 from repobuild.graph.external import load_graph, locations
-from repobuild.runners.onnxruntime import open_session
+from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.tensors import Signature
 
 ORT_HINT = "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)"
@@ -37,12 +37,15 @@ class OnnxRuntimeCompiler:
                 continue
         return Unavailable("ONNX Runtime is not installed", ORT_HINT)
 
-    def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
+    def compile(
+        self, graph: Path, signature: Signature, to: Path, libraries: Sequence[Library] = ()
+    ) -> Artifact:
         """See :meth:`repobuild.compilers.interface.Compiler.compile`."""
         here = self.available()
         if isinstance(here, Unavailable):
             raise EnvironmentLacking("onnxruntime-missing", here.reason, (), here.hint)
-        open_session(graph)
+        with OnnxRuntimeRunner(graph, libraries):
+            pass
         beside = []
         try:
             shutil.copyfile(graph, to)
@@ -52,4 +55,6 @@ class OnnxRuntimeCompiler:
         except OSError as problem:
             raise from_oserror(problem, "writing the model") from problem
         made_by = Tool("onnxruntime", here.version)
-        return Artifact("onnxruntime", to, signature, file_digest(to), made_by, tuple(beside))
+        return Artifact(
+            "onnxruntime", to, signature, file_digest(to), made_by, tuple(beside), tuple(libraries)
+        )

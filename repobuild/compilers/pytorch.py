@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 
-from repobuild.artifact import Artifact, Tool, file_digest
+from repobuild.artifact import Artifact, Library, Tool, file_digest
 from repobuild.compilers.interface import Availability, Available, Form, Unavailable
 from repobuild.errors import EnvironmentLacking, from_oserror
 from repobuild.tensors import Signature
@@ -32,8 +32,11 @@ class PyTorchCompiler:
         except PackageNotFoundError:
             return Unavailable("PyTorch is not installed", TORCH_HINT)
 
-    def compile(self, graph: Path, signature: Signature, to: Path) -> Artifact:
+    def compile(
+        self, graph: Path, signature: Signature, to: Path, libraries: Sequence[Library] = ()
+    ) -> Artifact:
         """See :meth:`repobuild.compilers.interface.Compiler.compile`."""
+        assert not libraries, "only ONNX files have libraries of operators"
         here = self.available()
         if isinstance(here, Unavailable):
             raise EnvironmentLacking("torch-missing", here.reason, (), here.hint)

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.emit import labels, together, warmup
+from repobuild.emit import together, warmup
 from repobuild.emit.config import CONFIG_FILE, read_config
 from repobuild.emit.model import Emission
+from repobuild.emit.surroundings import staged_files, unused_files
 from repobuild.emit.versions import equal_version, look, next_version
 from repobuild.emit.workshop import Workshop, locked
 from repobuild.errors import Evidence, VerificationFailed, from_oserror
@@ -261,8 +262,7 @@ def _missing_files(staged: Path, folder: Path) -> tuple[str, ...]:
     They are given relative to the model's folder.
     """
     missing = []
-    beside = (*(staged / warmup.FOLDER).glob("*"), *staged.glob(labels.PATTERN), *staged.glob(CONFIG_FILE))
-    for file in sorted(beside):
+    for file in sorted((*staged_files(staged), *staged.glob(CONFIG_FILE))):
         place = file.relative_to(staged)
         there = folder / place
         if not there.is_file() or there.read_bytes() != file.read_bytes():
@@ -321,19 +321,13 @@ def _undo(places: _Places) -> None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Drop warm-up and label files of ours that no configuration names; their names tell whose they are."""
+    """Drop files of ours that no configuration names; their names tell whose they are."""
     read = read_config(folder)
     if read is None:
         return
-    used = {i.input_data_file for sample in read[1].model_warmup for i in sample.inputs.values()}
     others = "".join(p.read_text("utf-8", "replace") for p in folder.glob("configs/*.pbtxt"))
-    for file in (folder / warmup.FOLDER).glob("*"):
-        if file.name not in used and file.name not in others and file.is_file() and warmup.is_ours(file):
-            file.unlink()
-    named = {o.label_filename for o in read[1].output}
-    for file in folder.glob(labels.PATTERN):
-        if file.name not in named and file.name not in others and file.is_file() and labels.is_ours(file):
-            file.unlink()
+    for file in list(unused_files(folder, read[1], others)):
+        file.unlink()
 
 
 def _write_journal(state: Path, step: Mapping[str, Any]) -> None:

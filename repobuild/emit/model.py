@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repobuild.artifact import Artifact
+from repobuild.artifact import Artifact, Library
 from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, order_mistakes, render_config
 from repobuild.emit.labels import make_labels
+from repobuild.emit.libraries import place_libraries
 from repobuild.emit.owners import refuse_owned
 from repobuild.emit.versions import Existing, look, next_version, settle_config
 from repobuild.emit.workshop import Workshop
@@ -42,6 +43,7 @@ class Emission:
         warmup_files: Warm-up files that repobuild made.
         existing: The model's folder in the repository as it was looked at.
         notes: What was decided for the user.
+        libraries: What it takes its custom operators from.
     """
 
     folder: Path
@@ -53,6 +55,7 @@ class Emission:
     warmup_files: tuple[str, ...]
     existing: Existing | None
     notes: tuple[str, ...]
+    libraries: tuple[Library, ...] = ()
 
 
 def emit(
@@ -102,6 +105,7 @@ def emit(
     _prefers_possible_sizes(serving, max_batch_size, recipe)
     for name, names in (classes or {}).items():
         serving.parameters[f"{CLASSES}{name}"].string_value = json.dumps(list(names), ensure_ascii=False)
+    placed = place_libraries(serving, artifact.libraries)
     samples = warmup.make_warmup(signature, warm, max_batch_size)
     texts = make_labels(labels or {})
     rendered = render_config(
@@ -138,6 +142,8 @@ def emit(
                 (folder / warmup.FOLDER / name).write_bytes(data)
             for name, data in texts.files.items():
                 (folder / name).write_bytes(data)
+            for name, path in placed.files.items():
+                shutil.copyfile(path, folder / name)
         (folder / CONFIG_FILE).write_bytes(text.encode())
     except OSError as problem:
         raise from_oserror(problem, "writing the staged model") from problem
@@ -152,7 +158,8 @@ def emit(
         kept=settled.kept,
         warmup_files=tuple(sorted(samples.files)) if ours else (),
         existing=existing,
-        notes=settled.notes,
+        notes=(*settled.notes, *(placed.notes if ours else ())),
+        libraries=artifact.libraries,
     )
 
 

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.emit import labels, warmup
+from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, read_config, sealed
 from repobuild.emit.model import Emission
+from repobuild.emit.surroundings import staged_files
 from repobuild.emit.versions import look
 from repobuild.triton import format_config
 
@@ -113,7 +114,7 @@ def _moves(staging: Path, repository: Path, arrival: Arrival, *, last: bool) -> 
     if not home.exists():
         return [Move("add", f"repository/{model}", model)], []
     moves = []
-    for file in (*(staged / warmup.FOLDER).glob("*"), *staged.glob(labels.PATTERN)):
+    for file in staged_files(staged):
         place = file.relative_to(staged).as_posix()
         if not (home / place).is_file() or (home / place).read_bytes() != file.read_bytes():
             moves.append(Move("add", f"repository/{model}/{place}", f"{model}/{place}"))

@@ -202,6 +202,8 @@ def brought_up_to_date(old: Any, new: Any, *, wrong_policy: bool) -> Any:
         merged.max_batch_size = new.max_batch_size
     if not new.max_batch_size:
         merged.ClearField("dynamic_batching")
+    if new.HasField("model_operations"):
+        merged.model_operations.CopyFrom(new.model_operations)
     merged.ClearField("model_warmup")
     merged.model_warmup.extend(_warmup_within(new.model_warmup, merged.max_batch_size))
     if wrong_policy:

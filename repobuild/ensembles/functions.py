@@ -22,13 +22,11 @@ from repobuild.recipe.types import EXACT, Recipe, Tolerance
 from repobuild.recipe.wiring import STEPS
 from repobuild.recipe.yamlfile import KeyPath
 from repobuild.report import Check, Fail, Pass
-from repobuild.sources.in_child import ANSWER, MALFORMED, QUESTION
 from repobuild.sources.interface import Trust
 from repobuild.templates import render
 from repobuild.tensors import Batch, rows, take
-from repobuild.worker.arrays import writing
+from repobuild.worker.asking import exchange
 from repobuild.worker.host import Worker
-from repobuild.worker.many import load_many, save_many
 
 FILES = "files"
 MODEL_FILE = "model.py"
@@ -213,17 +211,7 @@ class _Function:
 
     def ask(self, requests: Sequence[Batch]) -> list[Batch | _Fault]:
         """The answers, or what was raised."""
-        question = self._folder / QUESTION
-        with writing("the requests for the step"):
-            save_many(question, requests)
-        place = self._worker.place / ANSWER
-        reply = self._worker.call("ask_step", requests=str(question), to=str(place))
-        file = self._worker.take(ANSWER, self._folder / ANSWER)
-        try:
-            pairs = zip(load_many(file), reply["errors"], strict=True)
-            return [batch if batch is not None else _Fault(**error) for batch, error in pairs]
-        except MALFORMED as problem:
-            raise self._worker.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
+        return exchange(self._worker, "ask_step", self._folder, requests, lambda error: _Fault(**error))
 
     def expect(self, answer: Batch | _Fault, request: Batch) -> Batch:
         """The answer to a request.

@@ -220,8 +220,16 @@ def publish(
         for made, placed in steps:
             request, *further = made.requests
             own = Golden(*request, made.tolerance, tuple(further))
-            _record(shop, made.ledger, placed, own, name, code=isinstance(made.step, PythonStep))
-        _record(shop, ledger, whole, golden, name, code=_ensemble(ledger.recipe).carries_code)
+            _record(
+                shop,
+                made.ledger,
+                placed,
+                own,
+                name,
+                code=isinstance(made.step, PythonStep) or bool(placed.emission.libraries),
+            )
+        code = any(isinstance(m.step, PythonStep) or p.emission.libraries for m, p in steps)
+        _record(shop, ledger, whole, golden, name, code=code)
         all_of_them = [*(p for _, p in steps), whole]
         arrivals = [Arrival(p.model, p.emission, p.new_version) for p in all_of_them]
         changed = {p.model for p in all_of_them if p.changed}

@@ -42,10 +42,11 @@ def serve_all(
     with contextlib.ExitStack() as stack:
         subjects = {}
         for made, placed in (*steps, (None, whole)):
-            verified = stand_in(placed.emission.config)
+            emission = placed.emission
+            verified = stand_in(emission.config, emission.folder, emission.libraries)
             if made is not None:
                 made.ledger.found_stand_in(verified)
-            stack.enter_context(standing_in(placed.emission.folder / CONFIG_FILE, verified))
+            stack.enter_context(standing_in(emission.folder / CONFIG_FILE, verified))
             subjects[placed.model] = Subject(
                 placed.model,
                 placed.emission.version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from repobuild.compilers.interface import Compiler
 from repobuild.emit import warmup
 from repobuild.emit.config import CONFIG_FILE, complete_serving, render_config, same_interface, sealed
 from repobuild.emit.labels import make_labels
+from repobuild.emit.libraries import place_libraries
 from repobuild.emit.model import CLASSES, Emission
 from repobuild.emit.owners import ensemble_of
 from repobuild.emit.versions import Existing, equal_version, look, next_version
@@ -113,6 +115,8 @@ def stage_model(order: Order, model: MadeModel, shop: Workshop) -> Placed:
             parameters=compiler.parameters,
         )
         serving.version_policy.specific.versions.append(version)
+        placed = place_libraries(serving, artifact.libraries)
+        model.made.ledger.found_notes(placed.notes)
         for output, names in graph.classes.items():
             listed = json.dumps(list(names), ensure_ascii=False)
             serving.parameters[f"{CLASSES}{output}"].string_value = listed
@@ -121,7 +125,8 @@ def stage_model(order: Order, model: MadeModel, shop: Workshop) -> Placed:
         text = render_config(
             name, compiler.backend, artifact.signature, serving, graph.max_batch_size, warm, texts.by_output
         )
-        return text, warm.files, texts.files
+        shipped = {file: path.read_bytes() for file, path in placed.files.items()}
+        return text, warm.files, {**texts.files, **shipped}
 
     staged = shop.models / name / STAGED
     try:
@@ -130,7 +135,8 @@ def stage_model(order: Order, model: MadeModel, shop: Workshop) -> Placed:
             file.rename(staged / file.name)
     except OSError as problem:
         raise from_oserror(problem, "writing the staged model") from problem
-    return _place(order.changes, shop, name, artifact.signature, render)
+    placed = _place(order.changes, shop, name, artifact.signature, render)
+    return replace(placed, emission=replace(placed.emission, libraries=artifact.libraries))
 
 
 def stage_ensemble(

@@ -7,6 +7,7 @@ import re
 
 from repobuild.lint.finding import Findings
 from repobuild.lint.model import PLATFORMS, Model, View, served_versions
+from repobuild.lint.op_libraries import check_op_libraries
 
 BACKENDS = (
     "onnxruntime", "tensorrt", "pytorch", "python", "openvino", "tensorflow", "dali", "fil", "vllm",
@@ -54,6 +55,7 @@ def check_backend(model: Model, view: View, findings: Findings) -> None:
     if view.effective.backend == "onnxruntime":
         _check_parameters(view, findings)
         _check_accelerators(view, findings)
+    check_op_libraries(model, view, findings)
     if view.effective.backend == "python":
         _check_environment(model, view, findings)
     for key in sorted(config.metric_tags):

@@ -121,6 +121,9 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("parameter-not-boolean", E, "A parameter of the ONNX Runtime backend is neither true nor false.", "backend/src/backend_common.cc, ParseBoolValue", 'write "1" or "0"'),
     ("parameter-out-of-range", E, "A parameter of the ONNX Runtime backend has a value that it does not take.", f"{_ORT}, ModelState", "see the message"),
     ("parameter-misspelt", W, "A parameter that the backend does not read, with a name close to one that it does.", "onnxruntime_backend, README", "correct the name"),
+    ("op-library-relative", W, "A library of operators is named by a relative path, which begins at the folder that the server was started in.", f"{_ORT}, LoadModel", "write an absolute path, or a bare name and set LD_LIBRARY_PATH"),
+    ("op-library-search", N, "A library of operators is named without a folder and lies in the model's own, where the dynamic linker looks only if LD_LIBRARY_PATH says so.", f"{_ORT}, LoadModel", "start the server with LD_LIBRARY_PATH naming the model's folder, or write an absolute path"),
+    ("op-library-unread", W, "model_operations on a backend other than onnxruntime, which does not read it.", f"{_ORT}, LoadModel", "remove model_operations"),
     ("environment-missing", E, "EXECUTION_ENV_PATH names a file in the model's folder that is not there.", _PYTHON, "pack the environment to that path"),
     # Versions
     ("version-none", E, "No version folder is left under the version policy.", _VERSIONS, "add a folder with a number as its name, or change version_policy"),

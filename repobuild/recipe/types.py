@@ -28,7 +28,7 @@ class SourceRecipe:
         kind: The source's registered name, ``None`` to find it from the file.
         sha256: Pin that vouches for this very file, lower-case hexadecimal.
         method: Estimator method to answer with, ``None`` for those that its kind of estimator has.
-        custom_ops: Importable modules that register converters.
+        custom_ops: Importable modules that register converters, or libraries of ONNX operators.
         module: Where a PyTorch module's class comes from, as the recipe has it.
         environment: The environment that the model was made in, as the recipe has it.
     """

@@ -2,63 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from repobuild.artifact import Artifact
-from repobuild.errors import ConversionFailed, EnvironmentLacking, evidence
-from repobuild.tensors import Array, Batch
-
-
-def open_session(path: Path) -> Any:
-    """Load an ONNX file.
-
-    Returns:
-        An ``onnxruntime.InferenceSession`` on the CPU provider with one thread.
-
-    Raises:
-        EnvironmentLacking: ONNX Runtime is not installed.
-        ConversionFailed: ONNX Runtime refuses the file.
-    """
-    try:
-        import onnxruntime
-    except ImportError as problem:
-        raise EnvironmentLacking(
-            "onnxruntime-missing",
-            "ONNX Runtime is not installed",
-            evidence([str(problem)]),
-            "pip install 'repobuild[cpu]', or 'repobuild[gpu]' on a machine with an NVIDIA GPU (never both)",
-        ) from problem
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # what goes wrong is raised; the log would only repeat it on the terminal
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as problem:
-        raise ConversionFailed(
-            "runtime-refuses",
-            "ONNX Runtime refuses to load the exported model",
-            evidence([str(problem).replace(str(path), path.name).strip().splitlines()[0][:600]]),
-            "the operator or type named above is not supported by this ONNX Runtime",
-        ) from problem
+from repobuild.artifact import Artifact, Library
+from repobuild.runners.child import RunnerChild
+from repobuild.tensors import Batch
+from repobuild.worker.onnx_session import open_session, run_session, runtime_failed
 
 
 class OnnxRuntimeRunner:
-    """An ONNX file in a session.
+    """An ONNX file in a session; one with custom operators in a child process, which alone loads libraries.
+
+    Without libraries there is nothing to close.
 
     Args:
         path: The ONNX file.
+        libraries: What it takes its custom operators from.
+
+    Raises:
+        InputInvalid: A library cannot be used.
+        ConversionFailed: ONNX Runtime refuses the file.
+        EnvironmentLacking: ONNX Runtime is not installed, or the child process does not start or crashes.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._session = open_session(path)
-        self._names = [o.name for o in self._session.get_outputs()]
+    def __init__(self, path: Path, libraries: Sequence[Library] = ()) -> None:
+        self._child: RunnerChild | None = None
+        self._session: Any = None
+        if libraries:
+            self._child = RunnerChild(path, "open_graph", libraries=[str(one.path) for one in libraries])
+        else:
+            self._session = open_session(path)
 
     @classmethod
     def of(cls, artifact: Artifact) -> Self:
         """See :meth:`repobuild.runners.interface.Runner.of`."""
-        return cls(artifact.path)
+        return cls(artifact.path, artifact.libraries)
 
     def __enter__(self) -> Self:
         return self
@@ -66,23 +47,14 @@ class OnnxRuntimeRunner:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        if self._child is not None:
+            self._child.close()
 
-    def run(self, batch: Batch) -> dict[str, Array]:
+    def run(self, batch: Batch) -> Batch:
         """See :meth:`repobuild.runners.interface.Runner.run`."""
-        import numpy as np
-
-        feeds = {
-            name: array.astype(object) if array.dtype.kind == "U" else np.ascontiguousarray(array)
-            for name, array in batch.items()
-        }
-        try:
-            values = self._session.run(None, feeds)
-        except Exception as problem:
-            raise ConversionFailed(
-                "runtime-failed",
-                "ONNX Runtime fails on the samples",
-                evidence([str(problem).strip().splitlines()[0][:600]]),
-                "the operator named above does not accept these values",
-            ) from problem
-        return {name: np.asarray(value) for name, value in zip(self._names, values, strict=True)}
+        if self._child is None:
+            return run_session(self._session, batch)
+        (found,) = self._child.exchange("ask_graph", [batch])
+        if isinstance(found, str):
+            raise runtime_failed(found)
+        return found

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from repobuild.artifact import Artifact
-from repobuild.errors import ConversionFailed, evidence, from_oserror
-from repobuild.interrupts import deferred_interrupts
+from repobuild.errors import ConversionFailed, evidence
+from repobuild.runners.child import RunnerChild
 from repobuild.tensors import Batch
-from repobuild.worker.host import Worker
 from repobuild.worker.script_host import ask_script
 
 
@@ -29,26 +25,12 @@ class PyTorchRunner:
 
     def __init__(self, artifact: Artifact) -> None:
         self._outputs = [o.name for o in artifact.signature.outputs]
-        try:
-            self._folder = Path(tempfile.mkdtemp(prefix="runner-", dir=artifact.path.parent))
-        except OSError as problem:
-            raise from_oserror(problem, "running the model that was made") from problem
-        try:
-            with deferred_interrupts():
-                self._worker = Worker(self._folder, f"running {artifact.path.name}")
-            try:
-                self._worker.call(
-                    "open_script_file",
-                    path=str(artifact.path),
-                    inputs=[i.name for i in artifact.signature.inputs],
-                    outputs=self._outputs,
-                )
-            except BaseException:
-                self._worker.close()
-                raise
-        except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
+        self._child = RunnerChild(
+            artifact.path,
+            "open_script_file",
+            inputs=[i.name for i in artifact.signature.inputs],
+            outputs=self._outputs,
+        )
 
     @classmethod
     def of(cls, artifact: Artifact) -> Self:
@@ -57,7 +39,7 @@ class PyTorchRunner:
 
     def run(self, batch: Batch) -> Batch:
         """See :meth:`repobuild.runners.interface.Runner.run`."""
-        found = ask_script(self._worker, self._folder, self._outputs, batch)
+        found = ask_script(self._child.worker, self._child.folder, self._outputs, batch)
         if isinstance(found, str):
             raise ConversionFailed(
                 "runtime-failed",
@@ -73,5 +55,4 @@ class PyTorchRunner:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._worker.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._child.close()

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
-from zipfile import BadZipFile
 
 from repobuild.errors import RepobuildError
 from repobuild.interrupts import deferred_interrupts
 from repobuild.worker.host import Worker
 
-QUESTION = "question.npz"
-ANSWER = "answer.npz"
 EXPORTED = "exported.onnx"
-MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error)
-"""What reading an npz file raises that is none, or not one of ours."""
 
 
 class ChildSource:

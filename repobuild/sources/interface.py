@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
-from repobuild.artifact import Tool
+from repobuild.artifact import Library, Tool
 from repobuild.feeds import Feed
 from repobuild.recipe.types import Recipe
 from repobuild.tensors import Batch, DType, TensorSpec
@@ -74,6 +74,10 @@ class Source(Protocol):
     @property
     def takes(self) -> Literal["rows", "tensors"]:
         """Rows of a table, or named tensors."""
+
+    @property
+    def takes_custom_ops(self) -> Literal["modules", "libraries"] | None:
+        """What ``custom_ops`` are to it, ``None`` for nothing."""
 
     def vouch(self, trust: Trust) -> None:
         """Make sure that loading is allowed, without loading.
@@ -243,6 +247,9 @@ class ScriptExport:
 
 class TensorSource(Source, Protocol):
     """A model that takes named tensors: PyTorch, ONNX."""
+
+    libraries: tuple[Library, ...]
+    """What its graph takes custom operators from, beside ONNX Runtime's own."""
 
     def describe_tensors(self, recipe: Recipe, layout: dict[str, Any] | None) -> TensorDescription:
         """Load the model and say what it takes.

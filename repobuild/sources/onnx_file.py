@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from repobuild.artifact import file_digest
-from repobuild.errors import InputInvalid, SourceUntrusted, from_oserror
+from repobuild.errors import SourceUntrusted, from_oserror
 from repobuild.graph.external import EMBED_BYTES
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.sources.interface import Trust
 from repobuild.sources.model_file import copy_model, kind_mismatch
+from repobuild.sources.operator_libraries import copy_libraries
 from repobuild.sources.tensors_in_child import TensorsInChild
 from repobuild.worker.onnx_checks import check_data, damaged, external_unusable
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 MODEL = "model.onnx"
 STORED = "stored"
-LIBRARY_ENDINGS = (".so", ".dll", ".dylib")
 
 
 class OnnxSource(TensorsInChild):
@@ -32,9 +32,12 @@ class OnnxSource(TensorsInChild):
         folder: An existing private folder for the copies.
 
     Raises:
-        InputInvalid: The file is missing, empty, or no ONNX file, or its external data cannot be used.
+        InputInvalid: The file is missing, empty, or no ONNX file, its external data cannot be used, or a
+            library of operators is missing.
         EnvironmentLacking: It cannot be read or copied.
     """
+
+    takes_custom_ops: Literal["libraries"] | None = "libraries"
 
     def __init__(self, recipe: Recipe, folder: Path) -> None:
         self._home = folder / "onnx"
@@ -48,7 +51,7 @@ class OnnxSource(TensorsInChild):
         super().__init__(file.given, folder, file.path, "onnx", file.digest)
         self._file = file
         self._recipe = recipe
-        self._libraries = tuple(n for n in recipe.source.custom_ops if n.endswith(LIBRARY_ENDINGS))
+        self.libraries = copy_libraries(recipe, folder)
         self._data = self._copy_data()
 
     @property
@@ -59,48 +62,33 @@ class OnnxSource(TensorsInChild):
     def vouch(self, trust: Trust) -> None:
         """See :meth:`repobuild.sources.interface.Source.vouch`: only libraries of operators carry code."""
         self._file.check_pin()
-        if self._libraries and "module" not in trust.kinds:
+        if self.libraries and "module" not in trust.kinds:
             raise SourceUntrusted(
                 "source-untrusted",
-                "custom_ops are native libraries that would be loaded, and nobody vouched for them",
-                (recipe_evidence(self._recipe, ("source", "custom_ops"), ", ".join(self._libraries)),),
-                "if you trust them, pass --trust module",
-            )
-        self._refuse_operators()
-
-    def _refuse_operators(self) -> None:
-        """The parent checks the graph too, and loads no foreign library; so none can be used.
-
-        Raises:
-            InputInvalid: The recipe names libraries or modules.
-        """
-        for name in self._recipe.source.custom_ops:
-            library = name in self._libraries
-            raise InputInvalid(
-                "option-unfit",
-                f"'{name}' under custom_ops "
-                + (
-                    "cannot be carried into the repository yet"
-                    if library
-                    else "is a module, which ONNX files do not take"
+                "custom_ops are code that would be loaded, and nobody vouched for it",
+                (
+                    recipe_evidence(
+                        self._recipe, ("source", "custom_ops"), ", ".join(self._recipe.source.custom_ops)
+                    ),
                 ),
-                (recipe_evidence(self._recipe, ("source", "custom_ops"), name),),
-                "write the model with operators of ONNX or ONNX Runtime, or add the library to the repository"
-                " by hand (model_operations { op_library_filename })"
-                if library
-                else "leave custom_ops out",
+                "if you trust them, pass --trust module",
             )
 
     def opening(self, recipe: Recipe) -> dict[str, Any]:
         """See :meth:`repobuild.sources.tensors_in_child.TensorsInChild.opening`."""
+        del recipe
         return {
             "path": str(self._model),
-            "libraries": [str(recipe.folder / name) for name in self._libraries],
+            "libraries": [str(one.path) for one in self.libraries],
         }
 
     def known_before(self) -> dict[str, Any]:
-        """Digests of the external data."""
-        return {"external_data": self._data} if self._data else {}
+        """Digests of the external data, and of the libraries."""
+        libraries = {one.name: one.digest for one in self.libraries}
+        return {
+            **({"external_data": self._data} if self._data else {}),
+            **({"libraries": libraries} if libraries else {}),
+        }
 
     def data_folder(self, exported: Path) -> Path:
         """Where the private copy lies."""

@@ -9,16 +9,18 @@ from typing import Any, Literal
 from repobuild.artifact import Tool
 from repobuild.feeds import Feed
 from repobuild.recipe.types import Recipe
-from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
+from repobuild.sources.in_child import EXPORTED, ChildSource
 from repobuild.sources.interface import Description, Exported
 from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import load_batch, save_batch, writing
+from repobuild.worker.asking import ANSWER, MALFORMED, QUESTION
 
 
 class RowsInChild(ChildSource):
     """A :class:`repobuild.sources.interface.RowsSource` whose model lives in a child process."""
 
     takes: Literal["rows"] = "rows"
+    takes_custom_ops: Literal["modules"] | None = "modules"
 
     def describe(self, recipe: Recipe, layout: dict[str, Any] | None = None) -> Description:
         """See :meth:`repobuild.sources.interface.RowsSource.describe`."""

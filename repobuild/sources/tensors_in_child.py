@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from repobuild.artifact import Tool
+from repobuild.artifact import Library, Tool
 from repobuild.recipe.types import Recipe
-from repobuild.sources.in_child import ANSWER, EXPORTED, MALFORMED, QUESTION, ChildSource
+from repobuild.sources.in_child import EXPORTED, ChildSource
 from repobuild.sources.interface import ScriptExport, TensorArgument, TensorDescription, TensorExport
 from repobuild.tensors import Batch, DType
 from repobuild.worker.arrays import save_batch, writing
+from repobuild.worker.asking import QUESTION, exchange
 from repobuild.worker.host import Worker
-from repobuild.worker.many import load_many, save_many
 from repobuild.worker.script_host import ask_script
 from repobuild.worker.trial import try_graph
 
@@ -24,6 +24,8 @@ class TensorsInChild(ChildSource):
     """A :class:`repobuild.sources.interface.TensorSource` whose model lives in a child process."""
 
     takes: Literal["tensors"] = "tensors"
+    takes_custom_ops: Literal["libraries"] | None = None
+    libraries: tuple[Library, ...] = ()
 
     def opening(self, recipe: Recipe) -> dict[str, Any]:
         """What the child's opener of this kind takes beside ``given``, ``options`` and ``layout``."""
@@ -49,18 +51,7 @@ class TensorsInChild(ChildSource):
 
     def ask(self, requests: Sequence[Batch]) -> list[Batch | str]:
         """See :meth:`repobuild.sources.interface.TensorSource.ask`."""
-        question = self._folder / QUESTION
-        with writing("the requests for the model"):
-            save_many(question, requests)
-        child = self._holding()
-        reply = child.call("ask", requests=str(question), to=str(child.place / ANSWER))
-        file = child.take(ANSWER, self._folder / ANSWER)
-        try:
-            found = load_many(file)
-            pairs = zip(found, reply["errors"], strict=True)
-            return [batch if batch is not None else str(error) for batch, error in pairs]
-        except MALFORMED as problem:
-            raise child.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
+        return exchange(self._holding(), "ask", self._folder, requests, str)
 
     def export_tensors(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
@@ -135,7 +126,7 @@ class TensorsInChild(ChildSource):
     def try_graph(self, graph: Path) -> None:
         """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""
         self._end()
-        try_graph(graph, self._given, self._folder)
+        try_graph(graph, self._given, self._folder, self.libraries)
 
     def _holding(self) -> Worker:
         """The child process with the model in it; one that was ended is started and loaded again."""

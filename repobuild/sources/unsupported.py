@@ -36,6 +36,7 @@ class UnsupportedSource(ChildSource):
         self._scan = scan_archive(file.path) if file.content.kind in SCANNED else ArchiveScan({}, ())
 
     takes: Literal["rows"] = "rows"
+    takes_custom_ops: Literal["modules"] | None = "modules"
 
     @property
     def kind(self) -> str:

@@ -130,16 +130,16 @@ class _Maker:
 
     def differences(self, made: Graph) -> str:
         """Where a graph differs from the model, empty where nowhere."""
-        runner = OnnxRuntimeRunner(made.path)
-        try:
-            answers = runner.run(made.wire)
-        except RepobuildError as problem:
-            return first_words(problem)
-        for name, want in made.reference.batched.items():
-            outcome = compare(name, answers[name], want, made.tolerance.of(name))
-            if not outcome.holds:
-                return str(outcome.worst or outcome.why)
-        edges = run_edges(runner, made.edge_requests, made.edges, made.tolerance)
+        with self._runner(made.path) as runner:
+            try:
+                answers = runner.run(made.wire)
+            except RepobuildError as problem:
+                return first_words(problem)
+            for name, want in made.reference.batched.items():
+                outcome = compare(name, answers[name], want, made.tolerance.of(name))
+                if not outcome.holds:
+                    return str(outcome.worst or outcome.why)
+            edges = run_edges(runner, made.edge_requests, made.edges, made.tolerance)
         return edges.wrong[0][1] if edges.wrong else ""
 
     def make(self, axes: Axes, ask: Ask, notes: Sequence[str] = ()) -> Graph:
@@ -170,8 +170,8 @@ class _Maker:
             spent.unlink()
         wire = feed.to_wire(asked.base, batched=asked.batched)
         requests = tuple(feed.to_wire(p.request, batched=asked.batched) for p in asked.probes)
-        runner = OnnxRuntimeRunner(path)
-        outcome = run_edges(runner, requests, asked.edges, tolerance)
+        with self._runner(path) as runner:
+            outcome = run_edges(runner, requests, asked.edges, tolerance)
         told = []
         if exported.branches:
             beside = path.with_name("branches.onnx")
@@ -197,10 +197,12 @@ class _Maker:
                 *opset_notes,
                 *exported.notes,
                 *bound_notes(feed, exported),
+                *self._library_notes(),
                 *told,
                 *edge_notes(outcome),
             ),
             further=further_requests(requests, asked, largest_batch(recipe, axes)),
+            libraries=self.source.libraries,
         )
 
     def _export(self, feed: TensorFeed, axes: Axes, asked: Asked) -> TensorExport:
@@ -263,20 +265,21 @@ class _Maker:
         lowest = 2 if asked.batched else 1
         probe = exported.data / "probe.onnx"
         _refuse_lacking(exported, wanted)
-        ranks = _ranks(proto, declared, exported, probe, feed.to_wire(asked.base, batched=asked.batched))
+        base = feed.to_wire(asked.base, batched=asked.batched)
+        ranks = self._ranks(proto, declared, exported, probe, base)
         chains = {w.name: (Selection(exported.answers[w.selection.answer]), w.selection) for w in wanted}
         passes = [select_outputs(chains, ranks, lowest=lowest), without_dropout]
         normalise(proto, self.recipe.name, passes)
         onnx.save(proto, str(probe))
         self.source.try_graph(probe)
-        runner = OnnxRuntimeRunner(probe)
-        seen = [runner.run(feed.to_wire(asked.base, batched=asked.batched))]
-        for probe_, want in zip(asked.probes, asked.edges.answers, strict=True):
-            if probe_.about[0] == "size" and not isinstance(want, str):
-                try:
-                    seen.append(runner.run(feed.to_wire(probe_.request, batched=asked.batched)))
-                except RepobuildError:
-                    continue  # the edge check compares the same request, and tells
+        with self._runner(probe) as runner:
+            seen = [runner.run(base)]
+            for probe_, want in zip(asked.probes, asked.edges.answers, strict=True):
+                if probe_.about[0] == "size" and not isinstance(want, str):
+                    try:
+                        seen.append(runner.run(feed.to_wire(probe_.request, batched=asked.batched)))
+                    except RepobuildError:
+                        continue  # the edge check compares the same request, and tells
         probe.unlink()
         return tuple(
             TensorSpec(
@@ -292,18 +295,36 @@ class _Maker:
             for w in wanted
         )
 
+    def _ranks(
+        self,
+        proto: ModelProto,
+        declared: Mapping[str, Dims | None],
+        exported: TensorExport,
+        probe: Path,
+        wire: Batch,
+    ) -> dict[str, int]:
+        """Rank of each output of the graph: as declared, or else as a run shows."""
+        import onnx
 
-def _ranks(
-    proto: ModelProto, declared: Mapping[str, Dims | None], exported: TensorExport, probe: Path, wire: Batch
-) -> dict[str, int]:
-    """Rank of each output of the graph: as declared, or else as a run shows."""
-    import onnx
+        found = {name: len(dims) for name, dims in declared.items() if dims is not None}
+        if all(name in found for name in exported.answers.values()):
+            return found
+        onnx.save(proto, str(probe))
+        with self._runner(probe) as runner:
+            return {name: array.ndim for name, array in runner.run(wire).items()}
 
-    found = {name: len(dims) for name, dims in declared.items() if dims is not None}
-    if all(name in found for name in exported.answers.values()):
-        return found
-    onnx.save(proto, str(probe))
-    return {name: array.ndim for name, array in OnnxRuntimeRunner(probe).run(wire).items()}
+    def _library_notes(self) -> list[str]:
+        """Libraries ask ONNX Runtime for the version of its interface that they were compiled for."""
+        import onnxruntime
+
+        here, there = onnxruntime.__version__, self.release.onnxruntime
+        if not self.source.libraries or here.split(".")[:2] == there.split(".")[:2]:
+            return []
+        names = ", ".join(one.name for one in self.source.libraries)
+        return [f"{names} was loaded by ONNX Runtime {here}; Triton {self.release.name} has {there}"]
+
+    def _runner(self, path: Path) -> OnnxRuntimeRunner:
+        return OnnxRuntimeRunner(path, self.source.libraries)
 
 
 def _refuse_lacking(exported: TensorExport, wanted: Sequence[Wanted]) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, evidence
-from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Array, Batch
 from repobuild.transforms.casting import FLOAT, TensorKey, readers
 from repobuild.transforms.checking import check_types
@@ -32,6 +31,7 @@ from repobuild.transforms.nodes import cast, fresh_name, opset_of, set_nodes
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import CHUNK, float_weights
 from repobuild.transforms.writing import Writer, all_or_nothing
+from repobuild.worker.onnx_session import open_session
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

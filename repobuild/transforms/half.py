@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repobuild.errors import ConversionFailed, InputInvalid, evidence
-from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Batch
 from repobuild.transforms.batch_transposes import keep_crashing, put_behind
 from repobuild.transforms.casting import HALF, Rewriter, TensorKey
@@ -43,6 +42,7 @@ from repobuild.transforms.rounding import keep_rounding
 from repobuild.transforms.tools import tool
 from repobuild.transforms.weights import FAINTEST, LARGEST, extent, float_weights
 from repobuild.transforms.writing import Writer, all_or_nothing
+from repobuild.worker.onnx_session import open_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from repobuild.errors import ConversionFailed, InputInvalid, RepobuildError, evidence
 from repobuild.graph.normal import strip_metadata
-from repobuild.runners.onnxruntime import open_session
 from repobuild.tensors import Array, Batch
 from repobuild.transforms.casting import readers
 from repobuild.transforms.checking import check_types
@@ -38,6 +37,7 @@ from repobuild.transforms.session import feed
 from repobuild.transforms.staging import stage
 from repobuild.transforms.tools import overheard, tool
 from repobuild.transforms.writing import Writer, all_or_nothing
+from repobuild.worker.onnx_session import open_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,7 +9,6 @@ from typing import Any
 
 from repobuild.artifact import Tool
 from repobuild.recipe.types import Bounds
-from repobuild.runners.onnxruntime import open_session
 from repobuild.transforms.bfloat16 import BFloat16
 from repobuild.transforms.bisect import first_departure
 from repobuild.transforms.half import Half
@@ -18,6 +17,7 @@ from repobuild.transforms.interface import Applied, Limits, Size, Transform
 from repobuild.transforms.optimise import optimise
 from repobuild.transforms.rounding import RoundedRunner
 from repobuild.worker.many import load_many, save_many
+from repobuild.worker.onnx_session import open_session
 
 OPTIMISE = "optimise"
 TRANSFORMS: Mapping[str, Callable[[], Transform]] = {
@@ -64,13 +64,14 @@ def run(
     return {"applied": dataclasses.asdict(applied), "steps": steps, "paces": paces}
 
 
-def load(model: str) -> dict[str, Any]:
-    """Load a graph as a server does.
+def load(model: str, libraries: list[str]) -> dict[str, Any]:
+    """Load a graph, with libraries of custom operators, as a server does.
 
     Raises:
+        InputInvalid: A library cannot be used.
         ConversionFailed: ONNX Runtime refuses it.
     """
-    open_session(Path(model))
+    open_session(Path(model), libraries)
     return {}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from repobuild.emit import labels, warmup
+from repobuild.emit import libraries, surroundings, warmup
 from repobuild.emit.commit import JOURNAL
 from repobuild.emit.config import (
     CONFIG_FILE,
@@ -120,7 +120,11 @@ def _model(repository: Path, folder: Path) -> Iterator[Finding]:
         yield failed(model, None, "config", f"there is no {CONFIG_FILE}", folder)
         return
     text, message = read
-    wrong = [*_config_wrong(folder, message), *(_changed(folder, message) if is_ours(text) else ())]
+    changed = surroundings.changed_files(folder, message) if is_ours(text) else ()
+    wrong = [
+        *_config_wrong(folder, message),
+        *(f"{f.relative_to(folder).as_posix()} was changed since it was written" for f in changed),
+    ]
     if wrong:
         yield from (failed(model, None, "config", w, folder / CONFIG_FILE) for w in wrong)
     else:
@@ -141,18 +145,8 @@ def _config_wrong(folder: Path, message: Any) -> Iterator[str]:
     for output in message.output:
         if output.label_filename and not (folder / output.label_filename).is_file():
             yield f"output '{output.name}' names a label file '{output.label_filename}' that is not there"
-
-
-def _changed(folder: Path, message: Any) -> Iterator[str]:
-    """Warm-up and label files of a configuration of ours whose content is not the one they are named by."""
-    warm = {i.input_data_file for sample in message.model_warmup for i in sample.inputs.values()}
-    names = {o.label_filename for o in message.output if o.label_filename}
-    for file, ours in (
-        *((folder / warmup.FOLDER / name, warmup.is_ours) for name in sorted(warm - {""})),
-        *((folder / name, labels.is_ours) for name in sorted(names)),
-    ):
-        if file.is_file() and not ours(file):
-            yield f"{file.relative_to(folder).as_posix()} was changed since it was written"
+    for name in libraries.absent(folder, message):
+        yield f"model_operations names a library '{name}' that is not there"
 
 
 def _version(

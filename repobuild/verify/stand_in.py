@@ -7,11 +7,12 @@ and each difference is told.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from repobuild.artifact import Library
 from repobuild.errors import from_oserror
 from repobuild.triton import format_config
 
@@ -32,16 +33,19 @@ class StandIn:
     notes: tuple[str, ...]
 
 
-def stand_in(config: Any) -> StandIn:
+def stand_in(config: Any, folder: Path, libraries: Sequence[Library] = ()) -> StandIn:
     """The configuration to verify under.
 
     Args:
         config: The emitted ModelConfig message; it is not changed.
+        folder: The staged model folder.
+        libraries: What the model takes its custom operators from.
     """
     copy = type(config)()
     copy.CopyFrom(config)
-    notes = tuple(note for change in _CHANGES if (note := change(copy)))
-    return StandIn(copy, notes)
+    notes = [note for change in _CHANGES if (note := change(copy))]
+    notes.extend(_with_libraries_here(copy, folder, libraries))
+    return StandIn(copy, tuple(notes))
 
 
 @contextlib.contextmanager
@@ -119,6 +123,21 @@ def _without_accelerators(config: Any) -> str:
         return ""
     config.optimization.ClearField("execution_accelerators")
     return "execution_accelerators were left out of the verification: it ran on ONNX Runtime's CPU provider"
+
+
+def _with_libraries_here(config: Any, folder: Path, libraries: Sequence[Library]) -> Iterator[str]:
+    """Libraries as they lie in the staged folder, or as the recipe gave them where they are not staged."""
+    files = config.model_operations.op_library_filename
+    given = {one.name: one.path for one in libraries}
+    for index, stated in enumerate(files):
+        name = PurePosixPath(stated).name
+        here = folder / name
+        if here.is_file():
+            files[index] = str(here)
+        elif name in given:
+            files[index] = str(given[name])
+        if files[index] != stated:
+            yield f"op_library_filename is {stated}: verified with that library from where it lies here"
 
 
 _CHANGES: tuple[Callable[[Any], str], ...] = (

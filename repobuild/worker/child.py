@@ -2,7 +2,7 @@
 
 This is the only place where code of a model file runs. Questions are answered by the methods of
 :class:`~repobuild.worker.rows_desk.RowsDesk`, :class:`~repobuild.worker.tensor_desk.TensorDesk` and
-:class:`~repobuild.worker.script_desk.ScriptDesk`, and of those for steps and for work on graphs.
+:class:`~repobuild.worker.script_desk.ScriptDesk`, and of those for steps, graphs and work on graphs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from repobuild.errors import ConversionFailed, EnvironmentLacking, RepobuildError, evidence
+from repobuild.worker.graph_desk import GraphDesk
 from repobuild.worker.limits import Limits
 from repobuild.worker.rows_desk import RowsDesk
 from repobuild.worker.sandbox import enter
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     atexit.register(_end_group, signal.SIGTERM)
     questions: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(ask, questions), daemon=True).start()
-    desks = (RowsDesk(), TensorDesk(), ScriptDesk(), TaskDesk(), StepDesk())
+    desks = (RowsDesk(), TensorDesk(), ScriptDesk(), TaskDesk(), StepDesk(), GraphDesk())
     with os.fdopen(answer, "w", encoding="utf-8") as answers:
         _say(answers, {"ready": limit, "sandbox": sandbox.to_dict()})
         while line := questions.get():

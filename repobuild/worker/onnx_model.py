@@ -11,6 +11,7 @@ from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, evidenc
 from repobuild.tensors import Array, Batch
 from repobuild.worker.arrays import writing
 from repobuild.worker.loading import first_line
+from repobuild.worker.onnx_session import register
 from repobuild.worker.tensor_model import Declined
 
 if TYPE_CHECKING:
@@ -192,11 +193,18 @@ def _match(
         )
 
 
+def _advice(libraries: Sequence[str]) -> str:
+    if not libraries:
+        return "operators of other domains need their library: source: {custom_ops: [libname.so]}"
+    names = ", ".join(Path(one).name for one in libraries)
+    return f"{names} registers other operators or other versions of them; name the library that has these"
+
+
 def _session(proto: ModelProto, path: Path, given: str, libraries: Sequence[str]) -> Any:
     """A session on the edited graph, saved beside its data, without optimisations.
 
     Raises:
-        InputInvalid: ONNX Runtime refuses it.
+        InputInvalid: ONNX Runtime refuses it, or a library.
     """
     import onnxruntime as ort
 
@@ -204,8 +212,7 @@ def _session(proto: ModelProto, path: Path, given: str, libraries: Sequence[str]
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    for library in libraries:
-        options.register_custom_ops_library(library)
+    register(options, libraries)
     options.add_session_config_entry(DATA_FOLDER, str(path.parent))
     try:
         return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -218,7 +225,7 @@ def _session(proto: ModelProto, path: Path, given: str, libraries: Sequence[str]
             "model-unloadable",
             f"ONNX Runtime does not load {given}",
             tuple(Evidence(line, file=given) for line in lines),
-            "operators of other domains need their library: source: {custom_ops: [libname.so]}"
+            _advice(libraries)
             if len(lines) > 1
             else "see whether onnxruntime.InferenceSession takes it; export it again",
         ) from problem

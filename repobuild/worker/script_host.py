@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 from repobuild.tensors import Batch
-from repobuild.worker.arrays import writing
+from repobuild.worker.asking import ANSWER, exchange
 from repobuild.worker.host import Worker
-from repobuild.worker.many import load_many, save_many
-
-QUESTION = "script-question.npz"
-ANSWER = "script-answer.npz"
-MALFORMED = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error)
 
 
 def ask_script(child: Worker, folder: Path, names: Sequence[str], request: Batch) -> Batch | str:
@@ -32,15 +25,10 @@ def ask_script(child: Worker, folder: Path, names: Sequence[str], request: Batch
     Raises:
         EnvironmentLacking: The child died, or handed back something else.
     """
-    question = folder / QUESTION
-    with writing("the request for the TorchScript"):
-        save_many(question, [request])
-    reply = child.call("ask_script", requests=str(question), to=str(child.place / ANSWER))
-    file = child.take(ANSWER, folder / ANSWER)
+    (found,) = exchange(child, "ask_script", folder, [request], str)
+    if isinstance(found, str):
+        return found
     try:
-        (found,), (error,) = load_many(file), reply["errors"]
-        if found is None:
-            return str(error)
         return {name: found[str(i)] for i, name in enumerate(names)}
-    except MALFORMED as problem:
-        raise child.unusable(ANSWER, f"{type(problem).__name__}: {problem}") from None
+    except KeyError as problem:
+        raise child.unusable(ANSWER, f"it has no entry {problem}") from None

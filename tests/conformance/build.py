@@ -17,13 +17,14 @@ from repobuild.emit.workshop import Workshop
 from repobuild.prepare import target_release
 from repobuild.recipe.types import Recipe, SourceRecipe
 from repobuild.report import Fail
-from repobuild.runners.onnxruntime import OnnxRuntimeRunner, open_session
+from repobuild.runners.onnxruntime import OnnxRuntimeRunner
 from repobuild.sources.interface import TensorArgument, TensorDescription, TensorExport, Trust
 from repobuild.tensor_models.feed import TensorFeed
 from repobuild.tensor_models.graph import export_tensors
 from repobuild.tensor_models.load import load_tensors
 from repobuild.tensors import Batch, DType
 from repobuild.worker.onnx_model import OnnxModel, open_onnx
+from repobuild.worker.onnx_session import open_session
 from repobuild.worker.tensor_model import Declined
 from tests.conformance.cases import Case, as_text
 

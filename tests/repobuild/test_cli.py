@@ -86,7 +86,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
-from repobuild.runners.onnxruntime import open_session
+from repobuild.worker.onnx_session import open_session
 try:
     open_session(Path("model.onnx"))
 except Exception as problem:

@@ -311,7 +311,6 @@ def test_a_new_setting_replaces_a_config_that_is_ours():
         ({"optimization": {"graph": {"level": 7}}}, ("optimization", "graph", "level")),
         ({"sequence_batching": {"max_sequence_idle_microseconds": 1}}, ("sequence_batching",)),
         ({"sequence_batching": {}}, ("sequence_batching",)),
-        ({"model_operations": {}}, ("model_operations",)),
         ({"model_repository_agents": {}}, ("model_repository_agents",)),
         ({"runtime": "x.so"}, ("runtime",)),
         ({"instance_group": [{"passive": True}]}, ("instance_group", 0, "passive")),

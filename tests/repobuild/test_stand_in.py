@@ -17,8 +17,8 @@ def config(text):
     return parse_config(text, "config.pbtxt")
 
 
-def test_a_configuration_that_can_be_verified_is_verified_as_it_is():
-    verified = stand_in(config(PLAIN))
+def test_a_configuration_that_can_be_verified_is_verified_as_it_is(tmp_path):
+    verified = stand_in(config(PLAIN), tmp_path)
     assert (verified.config, verified.notes) == (config(PLAIN), ())
 
 
@@ -48,9 +48,9 @@ def test_a_configuration_that_can_be_verified_is_verified_as_it_is():
         ),
     ],
 )
-def test_what_no_answer_depends_on_is_left_out_and_told(emitted, verified, note):
+def test_what_no_answer_depends_on_is_left_out_and_told(tmp_path, emitted, verified, note):
     message = config(emitted)
-    stood = stand_in(message)
+    stood = stand_in(message, tmp_path)
     assert stood.config == config(verified)
     assert [note in n for n in stood.notes] == [True]
     assert message == config(emitted)
@@ -63,7 +63,7 @@ def test_the_emitted_file_comes_back_after_verification(tmp_path, fault):
     file.write_text(text)
 
     def block():
-        with standing_in(file, stand_in(config(text))):
+        with standing_in(file, stand_in(config(text), tmp_path)):
             assert config(file.read_text()) == config("")
             if fault is not None:
                 raise fault

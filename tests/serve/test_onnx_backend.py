@@ -20,6 +20,7 @@ from repobuild_serve.config.parse import parse_text
 from repobuild_serve.config.settings import settings_from
 from repobuild_serve.errors import Code, LoadError, RequestError, StartError
 from repobuild_serve.messages import model_config_class
+from tests.operators import copy_library, upper_model
 
 FLOAT = TensorProto.FLOAT
 HEAD = 'name: "m"\nbackend: "onnxruntime"\n'
@@ -293,6 +294,7 @@ from repobuild_serve.config.complete import complete_config
 from repobuild_serve.config.parse import parse_text
 from repobuild_serve.config.settings import settings_from
 from repobuild_serve.messages import model_config_class
+from tests.operators import copy_library, upper_model
 def threads():
     return len(list(pathlib.Path("/proc/self/task").iterdir()))
 backend, folder = OnnxRuntimeBackend(), pathlib.Path({str(tmp_path)!r})
@@ -607,3 +609,47 @@ def test_a_failed_batch_of_a_server_and_the_next(repository, started, tensor):
     assert failed.status == 500
     assert b"onnx runtime error 1: " in failed.body
     assert server.infer("add", good).json["outputs"][0]["data"] == [2, 3]
+
+
+UPPER = (
+    HEAD
+    + 'max_batch_size: 4 input [{ name: "text" data_type: TYPE_STRING dims: [ 3 ] }]'
+    + ' output [{ name: "loud" data_type: TYPE_STRING dims: [ 3 ] }] instance_group [{ kind: KIND_CPU }]\n'
+)
+
+
+def operations(*names):
+    listed = ", ".join(f'"{name}"' for name in names)
+    return f"model_operations {{ op_library_filename: [ {listed} ] }}\n"
+
+
+def test_operators_of_a_library_are_served(repository, serving):
+    repository.onnx("m", upper_model())
+    library = copy_library(repository.path.parent)
+    repository.config("m", UPPER + operations(library))
+    text = {"name": "text", "datatype": "BYTES", "shape": [1, 3], "data": ["a", "Bc", ""]}
+    answer = serving(repository.path).infer("m", {"inputs": [text]})
+    assert answer.json["outputs"][0]["data"] == ["A", "BC", ""]
+
+
+def test_completion_needs_the_library_too(tmp_path, complete):
+    with pytest.raises(LoadError):
+        complete(upper_model(), HEAD)
+    config = complete(upper_model(), HEAD + operations(copy_library(tmp_path)))
+    assert [i.name for i in (*config.input, *config.output)] == ["text", "loud"]
+
+
+def test_a_library_that_is_not_found_is_named_as_the_linker_does(open_model):
+    text = refusal(open_model, upper_model(), UPPER + operations("libabsent.so"))
+    assert text.startswith("onnx runtime error 1: Failed to load library libabsent.so with error: ")
+    assert "LD_LIBRARY_PATH" not in text
+
+
+def test_a_library_in_the_models_folder_is_not_found_and_told_of(tmp_path):
+    folder = tmp_path / "m" / "1"
+    folder.mkdir(parents=True)
+    copy_library(folder.parent, "libbeside.so")
+    onnx.save(upper_model(), folder / "model.onnx")
+    settings = settings_of(UPPER + operations("libbeside.so"), tmp_path / "m")
+    text = refusal(OnnxRuntimeBackend().open, settings, folder / "model.onnx", "m_0")
+    assert text.endswith(f"start the server with LD_LIBRARY_PATH={tmp_path / 'm'}")

@@ -104,7 +104,6 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
     [
         ("sequence_batching { }", "sequence_batching"),
         ("response_cache { enable: true }", "response_cache"),
-        ('model_operations { op_library_filename: "x.so" }', "model_operations"),
         ('model_repository_agents { agents [{ name: "checksum" }] }', "model_repository_agents"),
         (
             'batch_input [{ target_name: "X" data_type: TYPE_FP32 source_input: "IN" }]',
@@ -117,6 +116,13 @@ def test_what_a_wrong_config_is_told(repository, text, expected):
 def test_what_is_not_served_is_refused_and_named(repository, more, field):
     assert refused(repository, HEAD + IO + more) == (
         f"model configuration field '{field}' is not supported by this server yet for m"
+    )
+
+
+def test_libraries_of_operators_are_for_onnx_models_only(repository):
+    operations = 'model_operations { op_library_filename: "x.so" }'
+    assert "'model_operations' is not supported" in refused(
+        repository, HEAD.replace("onnxruntime", "python") + IO + operations
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from repobuild_serve.backends import onnx_check, onnx_complete
 from repobuild_serve.backends.onnx_errors import onnx_text
 from repobuild_serve.backends.onnx_instance import OnnxInstance
+from repobuild_serve.backends.onnx_libraries import register_libraries
 from repobuild_serve.backends.onnx_options import run_options, session_options
 from repobuild_serve.backends.onnx_providers import CPU, CUDA, Provider, providers
 from repobuild_serve.backends.parameters import boolean, integer, placement
@@ -103,6 +104,7 @@ class OnnxRuntimeBackend:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         # A session that only tells names and types needs no threads of its own.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        register_libraries(options, config, path)
         session = _session(ort, path, options, [(CPU, {})])
         onnx_complete.complete(config, session, self._default_max_batch_size)
 
@@ -112,6 +114,7 @@ class OnnxRuntimeBackend:
         place = placement(settings, instance_name)
         wanted = providers(settings, place, instance_name, ort.get_available_providers())
         options = session_options(ort, settings, on_gpu=place.on_gpu, global_threads=self._global_threads)
+        register_libraries(options, settings.message, path)
         run = run_options(ort, settings)
         session = _session(ort, path, options, wanted)
         onnx_check.check(settings, session)

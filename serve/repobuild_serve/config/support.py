@@ -88,6 +88,7 @@ _WITHOUT_EFFECT = (
 _NOT_FOR_ENSEMBLES = ("default_model_filename", "cc_model_filenames")
 # What a backend serves beyond the table.
 _BACKENDS: dict[str, dict[str, Any]] = {
+    "onnxruntime": {"model_operations": {"op_library_filename": None}},
     "python": {"input": {**_SERVED["input"], "allow_ragged_batch": None}},
 }
 

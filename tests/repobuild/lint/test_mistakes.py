@@ -626,6 +626,23 @@ CASES = [
         'parameters { key: "my own note" value { string_value: "4" } }\n',
     ),
     added(
+        "op-library-relative",
+        f'model_operations {{ op_library_filename: "./libops.so" }} {HERE}\n',
+        'model_operations { op_library_filename: "/opt/libops.so" }\n',
+    ),
+    added(
+        "op-library-search",
+        f'model_operations {{ op_library_filename: "libops.so" }} {HERE}\n',
+        'model_operations { op_library_filename: "libothers.so" }\n',
+        more={"m/libops.so": b"library"},
+    ),
+    added(
+        "op-library-unread",
+        f'model_operations {{ op_library_filename: "libops.so" }} {HERE}\n',
+        base=PLAIN.replace("onnxruntime", "tensorrt") + "instance_group { kind: KIND_GPU }\n",
+        make=lambda c: {"m/config.pbtxt": c, "m/1/model.plan": b"p"},
+    ),
+    added(
         "environment-missing",
         f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" }} }} {HERE}\n',
         base=FREE,
