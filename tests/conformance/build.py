@@ -114,6 +114,8 @@ class InThisProcess:
 
     kind = "onnx"
     takes = "tensors"
+    takes_custom_ops = "libraries"
+    libraries = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -203,16 +203,3 @@ def test_ranges_that_the_file_does_not_have(home, tmp_path, offset, length, why)
     np.zeros(2, np.float32).tofile(home / "w.bin")
     onnx.save(model(tensor("w", [4], "w.bin", offset, length)), home / "model.onnx")
     assert why in refused(home, tmp_path)
-
-
-def test_a_library_of_operators_is_not_dropped_in_silence(home, tmp_path, repobuild_cli):
-    np.zeros(4, np.float32).tofile(home / "w.bin")
-    onnx.save(model(tensor("w", [4], "w.bin")), home / "model.onnx")
-    path = recipe(home)
-    document = json.loads(path.read_text())
-    document["source"]["custom_ops"] = ["libfoo.so"]
-    path.write_text(json.dumps(document))
-    outcome = repobuild_cli("convert", path, "-r", tmp_path / "models", "--trust", "module")
-    assert outcome.status == 3
-    assert "error[option-unfit]" in outcome.err
-    assert "op_library_filename" in outcome.err

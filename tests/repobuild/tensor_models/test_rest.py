@@ -59,7 +59,7 @@ def test_a_graph_that_the_runtime_refuses_or_crashes_on_is_told(opened, tmp_path
         textwrap.dedent(f"""
             import os
             from repobuild.transforms import run
-            run.open_session = lambda path: os.kill(os.getpid(), {int(signal.SIGSEGV)})
+            run.open_session = lambda path, libraries: os.kill(os.getpid(), {int(signal.SIGSEGV)})
         """)
     )
     monkeypatch.setenv("PYTHONPATH", str(hook) + os.pathsep + os.environ.get("PYTHONPATH", ""))
