@@ -9,14 +9,14 @@ from typing import Any
 
 from repobuild.errors import EnvironmentLacking, Evidence, InputInvalid, evidence
 from repobuild.worker.loading import first_line
+from repobuild.worker.torch_weight_readings import WRAPPERS, Reading, readings
+from repobuild.worker.torch_weight_values import alike, parted, spoilt
 
-WRAPPERS = ("state_dict", "model_state_dict", "model", "weights", "net", "ema", "params")
-"""Keys under which training loops and Lightning put the weights of a checkpoint."""
-
-PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "_forward_module.")
-"""What DataParallel, torch.compile, Lightning and DeepSpeed put before every key."""
+COUNTER = "num_batches_tracked"
+"""What batch norm counts while training."""
 
 SHOWN_KEYS = 12
+SAVE_ALONE = "save the weights alone: torch.save(model.state_dict(), path)"
 
 
 def read_weights(path: Path, given: str) -> Any:
@@ -41,7 +41,7 @@ def read_weights(path: Path, given: str) -> Any:
             "weights-unreadable",
             f"{given} is not read, since it holds more than weights",
             (Evidence(first_line(problem), file=given),),
-            "save the weights alone: torch.save(model.state_dict(), path)",
+            SAVE_ALONE,
         ) from None
     except EnvironmentLacking:
         raise
@@ -95,26 +95,79 @@ def fit_weights(module: Any, found: Any, given: str) -> Iterator[str]:
     """
     want = module.state_dict()
     ties = list(_ties(module))
-    tried = [(_with_tied(weights, want, ties), note) for weights, note in _readings(found)]
+    tried = [(_completed(reading.weights, want, ties), reading) for reading in readings(found)]
     if not any(weights for weights, _ in tried) and want:
         raise InputInvalid(
             "weights-unreadable",
             f"{given} holds no weights",
             (Evidence(f"it holds {_kind(found)}", file=given),),
-            "save the weights alone: torch.save(model.state_dict(), path)",
+            SAVE_ALONE,
         )
-    for weights, note in tried:
-        if weights.keys() == want.keys() and not _misshapen(weights, want):
-            try:
-                module.load_state_dict(weights, assign=_same_types(weights, want))
-            except RuntimeError as problem:
-                raise _unfit(given, [first_line(problem)]) from problem
-            yield from (note,) if note else ()
-            yield from _narrowed(weights, want)
-            _tie(module, ties)
-            return
-    best, _ = min(tried, key=lambda item: len(item[0].keys() ^ want.keys()))
-    raise _unfit(given, _told(best, want))
+    good = [(w, r) for w, r in tried if w.keys() == want.keys() and not _misshapen(w, want)]
+    if not good:
+        best, _ = min(tried, key=lambda item: len(item[0].keys() ^ want.keys()))
+        raise _unfit(given, _told(best, want))
+    weights, reading = good[0]
+    yield from _notes(given, good)
+    _refuse_spoilt(given, weights, want, ties)
+    try:
+        module.load_state_dict(weights, assign=_same_types(weights, want))
+    except RuntimeError as problem:
+        raise _unfit(given, [first_line(problem)]) from problem
+    yield from _counters(reading.weights, weights)
+    yield from _narrowed(weights, want)
+    _tie(module, ties)
+
+
+def _notes(given: str, good: Sequence[tuple[Mapping[str, Any], Reading]]) -> Iterator[str]:
+    """Where the weights were taken from, and what else of the file would have fitted.
+
+    Raises:
+        InputInvalid: Several parts fit, hold other values, and none has a name that says what it is.
+    """
+    weights, reading = good[0]
+    others = [
+        r.key
+        for w, r in good[1:]
+        if r.key != reading.key and not all(alike(w[k], tensor) for k, tensor in weights.items())
+    ]
+    others = list(dict.fromkeys(others))
+    if others and reading.key not in (*WRAPPERS, ""):
+        raise InputInvalid(
+            "weights-unreadable",
+            f"{given} holds several sets of weights that fit the module",
+            (Evidence(f"they lie under {_listed([reading.key, *others])}", file=given),),
+            f"save one alone: torch.save(torch.load(path)['{reading.key}'], 'weights.pt')",
+        )
+    fits = f"; {_listed(others)} of it would fit too, with other values" if others else ""
+    if reading.note or fits:
+        yield f"{reading.note or 'the weights were taken from the file itself'}{fits}"
+
+
+def _refuse_spoilt(
+    given: str, weights: Mapping[str, Any], want: Mapping[str, Any], ties: Sequence[Sequence[str]]
+) -> None:
+    """Refuse weights that would not be the same in the module.
+
+    Raises:
+        InputInvalid: They have no values, its types do not hold them, or one parameter would have two values.
+    """
+    lost = list(spoilt(weights, want))
+    if lost:
+        raise InputInvalid(
+            "weights-unfit",
+            f"the module would not hold the weights in {given} as they are",
+            tuple(Evidence(line, file=given) for line in lost[:SHOWN_KEYS]),
+            "save the weights of the module as it was trained, in its own types and on the CPU",
+        )
+    two = list(parted(weights, ties))
+    if two:
+        raise InputInvalid(
+            "weights-unfit",
+            f"the weights in {given} give a shared parameter of the module two values",
+            tuple(Evidence(line, file=given) for line in two[:SHOWN_KEYS]),
+            "make the module without sharing them if it was trained so, or save its state_dict again",
+        )
 
 
 def _ties(module: Any) -> Iterator[list[str]]:
@@ -125,16 +178,28 @@ def _ties(module: Any) -> Iterator[list[str]]:
     yield from (found for found in names.values() if len(found) > 1)
 
 
-def _with_tied(
+def _completed(
     weights: Mapping[str, Any], want: Mapping[str, Any], ties: Sequence[Sequence[str]]
 ) -> Mapping[str, Any]:
-    """The weights, with those that safetensors leaves out since they are another name of a shared one."""
+    """The weights, with other names of shared ones, which safetensors leaves out, and counters of batch norm.
+
+    PyTorch itself adds these counters to files without them; only training reads them.
+    """
     added = {}
     for names in ties:
         have = next((weights[n] for n in names if n in weights), None)
         if have is not None:
             added.update({n: have for n in names if n in want and n not in weights})
+    missing = [n for n in want if n not in weights and n not in added]
+    if weights and missing and all(n.rpartition(".")[2] == COUNTER for n in missing):
+        added.update({n: want[n] for n in missing})
     return {**weights, **added}
+
+
+def _counters(found: Mapping[str, Any], weights: Mapping[str, Any]) -> Iterator[str]:
+    added = [n for n in weights if n not in found and n.rpartition(".")[2] == COUNTER]
+    if added:
+        yield f"the weights lack counters that only training reads, which were added: {_listed(added)}"
 
 
 def _tie(module: Any, ties: Sequence[Sequence[str]]) -> None:
@@ -144,31 +209,6 @@ def _tie(module: Any, ties: Sequence[Sequence[str]]) -> None:
         for name in others:
             owner, _, attribute = name.rpartition(".")
             setattr(module.get_submodule(owner), attribute, shared)
-
-
-def _readings(found: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Ways in which a file may hold a module's weights, the plainest first."""
-    plain = list(_nested(found))
-    yield from plain
-    for weights, note in plain:
-        for prefix in PREFIXES:
-            if weights and all(k.startswith(prefix) for k in weights):
-                stripped = {k.removeprefix(prefix): v for k, v in weights.items()}
-                said = f"the weights' keys begin with '{prefix}', which was taken off"
-                yield stripped, f"{note}; {said}" if note else said
-
-
-def _nested(found: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
-    import torch
-
-    if not isinstance(found, Mapping):
-        return
-    if all(isinstance(v, torch.Tensor) for v in found.values()):
-        yield found, ""
-    for key in (*WRAPPERS, *(k for k in found if k not in WRAPPERS)):
-        inner = found.get(key)
-        if isinstance(inner, Mapping) and inner and all(isinstance(v, torch.Tensor) for v in inner.values()):
-            yield inner, f"the weights were taken from '{key}' of the checkpoint"
 
 
 def _misshapen(weights: Mapping[str, Any], want: Mapping[str, Any]) -> list[str]:

@@ -60,8 +60,9 @@ def test_every_way_to_save_weights(tmp_path, how):
             lambda w: {"state_dict": {f"model.{k}": v for k, v in w.items()}},
             "from 'state_dict' of the checkpoint; the weights' keys begin with 'model.'",
         ),
+        (lambda w: {f"model.module.{k}": v for k, v in w.items()}, "begin with 'model.'"),
     ],
-    ids=["checkpoint", "model", "parallel", "compiled", "lightning"],
+    ids=["checkpoint", "model", "parallel", "compiled", "lightning", "lightning-parallel"],
 )
 def test_wrapped_weights_are_unwrapped_with_a_note(wrap, note):
     want, module = two(), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
@@ -103,8 +104,71 @@ def test_weights_of_another_type_are_converted_with_a_note():
     assert module[0].weight.dtype == torch.float32
 
 
+def test_a_shared_parameter_with_two_values_in_the_file_is_refused():
+    found = {"embed.weight": torch.zeros(5, 3), "head.weight": torch.ones(5, 3)}
+    with pytest.raises(InputInvalid) as caught:
+        fit(Tied(), found)
+    assert caught.value.code == "weights-unfit"
+    assert "embed.weight and head.weight are one parameter" in caught.value.evidence[0].text
+    nan = torch.full((5, 3), torch.nan)
+    assert fit(Tied(), {"embed.weight": nan, "head.weight": nan.clone()}) == []
+
+
 @pytest.mark.parametrize(
-    "found", [{}, {"a": 1}, [1], torch.zeros(2)], ids=["empty", "numbers", "list", "tensor"]
+    "change",
+    [
+        lambda t: t.to(torch.complex64),
+        lambda t: t.double() + 1e300,
+        lambda t: t.to("meta"),
+    ],
+    ids=["complex", "too large", "no values"],
+)
+def test_weights_that_the_module_would_not_hold_are_refused(change):
+    found = two().state_dict()
+    found["0.weight"] = change(found["0.weight"])
+    with pytest.raises(InputInvalid) as caught:
+        fit(two(), found)
+    assert caught.value.code == "weights-unfit"
+    assert caught.value.evidence[0].text.startswith("0.weight ")
+
+
+def test_whole_numbers_of_a_module_are_not_rounded_to():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.zeros(2, dtype=torch.int64))
+
+    with pytest.raises(InputInvalid, match="would not hold"):
+        fit(Table(), {"table": torch.tensor([0.5, 1.0])})
+    assert len(fit(Table(), {"table": torch.tensor([3.0, 1.0])})) == 1
+
+
+def test_counters_that_pytorch_adds_are_added_with_a_note():
+    found = {k: v for k, v in two().state_dict().items() if not k.endswith("num_batches_tracked")}
+    (note,) = fit(two(), found)
+    assert "1.num_batches_tracked" in note
+
+
+def test_other_weights_of_a_checkpoint_that_fit_are_named():
+    want, other = two().state_dict(), {k: v + 1 for k, v in two().state_dict().items()}
+    (note,) = fit(two(), {"model": want, "model_ema": other, "copy": dict(want)})
+    assert note.endswith("'model' of the checkpoint; model_ema of it would fit too, with other values")
+
+
+def test_weights_under_names_that_say_nothing_are_not_chosen_among():
+    want, other = two().state_dict(), {k: v + 1 for k, v in two().state_dict().items()}
+    with pytest.raises(InputInvalid) as caught:
+        fit(two(), {"generator": want, "discriminator": other})
+    assert caught.value.code == "weights-unreadable"
+    assert "generator, discriminator" in caught.value.evidence[0].text
+    (note,) = fit(two(), {"generator": want, "copy": dict(want)})
+    assert "from 'generator'" in note
+
+
+@pytest.mark.parametrize(
+    "found",
+    [{}, {"a": 1}, [1], torch.zeros(2), {"a": {0: torch.zeros(2)}}],
+    ids=["empty", "numbers", "list", "tensor", "numbered"],
 )
 def test_what_is_no_weights_is_refused(found):
     with pytest.raises(InputInvalid) as caught:
