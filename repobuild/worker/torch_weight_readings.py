@@ -1,4 +1,4 @@
-"""Where the weights of a module may lie: at the top of a file, under a key of a checkpoint, behind prefixes."""
+"""Where a module's weights may lie: at the top of a file, under a key of a checkpoint, behind prefixes."""
 
 from __future__ import annotations
 
