@@ -21,7 +21,7 @@ class RunnerChild:
     Args:
         artifact: The file that it runs; the child's own folder lies beside it, until :meth:`close`.
         operation: The question that loads the file.
-        parameters: Its parameters.
+        parameters: Its parameters. What it answers is :attr:`told`.
 
     Raises:
         RepobuildError: What the question raises.
@@ -37,7 +37,7 @@ class RunnerChild:
             with deferred_interrupts():
                 self.worker = Worker(self.folder, f"running {artifact.name}")
             try:
-                self.worker.call(operation, path=str(artifact), **parameters)
+                self.told = self.worker.call(operation, path=str(artifact), **parameters)
             except BaseException:
                 self.worker.close()
                 raise

@@ -10,13 +10,14 @@ from typing import Any, Self
 from repobuild.artifact import Artifact, Library
 from repobuild.runners.child import RunnerChild
 from repobuild.tensors import Batch
-from repobuild.worker.onnx_session import open_session, run_session, runtime_failed
+from repobuild.worker.onnx_session import open_session, output_shapes, run_session, runtime_failed
 
 
 class OnnxRuntimeRunner:
     """An ONNX file in a session; one with custom operators in a child process, which alone loads libraries.
 
-    Without libraries there is nothing to close.
+    Without libraries there is nothing to close. :attr:`shapes` has what
+    :func:`repobuild.worker.onnx_session.output_shapes` tells.
 
     Args:
         path: The ONNX file.
@@ -33,8 +34,11 @@ class OnnxRuntimeRunner:
         self._session: Any = None
         if libraries:
             self._child = RunnerChild(path, "open_graph", libraries=[str(one.path) for one in libraries])
+            shapes = self._child.told["shapes"]
         else:
             self._session = open_session(path)
+            shapes = output_shapes(self._session)
+        self.shapes: dict[str, tuple[int | None, ...]] = {name: tuple(dims) for name, dims in shapes.items()}
 
     @classmethod
     def of(cls, artifact: Artifact) -> Self:

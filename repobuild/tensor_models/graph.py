@@ -290,6 +290,7 @@ class _Maker:
                     w.selection,
                     [s[w.name].shape for s in seen],
                     batched=asked.batched,
+                    derived=runner.shapes.get(w.name),
                 ),
             )
             for w in wanted

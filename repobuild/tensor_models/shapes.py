@@ -1,4 +1,4 @@
-"""Which axes of the outputs are fixed: those that the graph declares so and that every run confirms."""
+"""Which axes of the outputs are fixed: those of which the graph says so and that every run confirms."""
 
 from __future__ import annotations
 
@@ -28,18 +28,24 @@ def declared_dims(model: ModelProto) -> dict[str, Dims | None]:
 
 
 def emitted_axes(
-    declared: Dims | None, selection: Selection, seen: Sequence[tuple[int, ...]], *, batched: bool
+    declared: Dims | None,
+    selection: Selection,
+    seen: Sequence[tuple[int, ...]],
+    *,
+    batched: bool,
+    derived: Dims | None = None,
 ) -> Dims:
     """The axes of an output as they are emitted.
 
-    An axis is fixed only if the graph declares it and no run contradicts; what was merely seen is free, since
-    other values may give another size.
+    An axis is fixed only if the graph declares it or its runtime derives it, and no run contradicts; what was
+    merely seen is free, since other values may give another size.
 
     Args:
         declared: Shape of the answer behind the output.
         selection: The part of it that is served.
         seen: Shapes of the output in every run, with the axes that were added.
         batched: Whether axis 0 is the batch axis, which is free.
+        derived: Shape of the output itself as the runtime derives it, ``None`` if it does not.
     """
     lowest = 2 if batched else 1
     rank = len(seen[0])
@@ -49,6 +55,8 @@ def emitted_axes(
         picked.extend([1] * (lowest - len(picked)))
         if len(picked) == rank:
             known = picked
+    if derived is not None and len(derived) == rank:
+        known = [d if k is None else k for k, d in zip(known, derived, strict=True)]
     if batched:
         known[0] = None
     return tuple(

@@ -8,7 +8,7 @@ from typing import Any
 from repobuild.errors import ConversionFailed
 from repobuild.worker.arrays import writing
 from repobuild.worker.many import load_many, save_many
-from repobuild.worker.onnx_session import open_session, run_session
+from repobuild.worker.onnx_session import open_session, output_shapes, run_session
 
 
 class GraphDesk:
@@ -20,7 +20,7 @@ class GraphDesk:
     def open_graph(self, path: str, libraries: list[str]) -> dict[str, Any]:
         """Load a graph with its libraries; see :func:`repobuild.worker.onnx_session.open_session`."""
         self._session = open_session(Path(path), libraries)
-        return {}
+        return {"shapes": output_shapes(self._session)}
 
     def ask_graph(self, requests: str, to: str) -> dict[str, Any]:
         """The graph's answers to each of many requests, or why ONNX Runtime fails on it."""

@@ -99,6 +99,22 @@ def run_session(session: Any, batch: Batch) -> dict[str, Array]:
     return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
 
+def output_shapes(session: Any) -> dict[str, list[int | None]]:
+    """The shape of each output as ONNX Runtime derives it when it loads a graph; ``None`` for a free axis.
+
+    Triton compares these with the configuration, not what the file declares. There is no entry for an output
+    of unknown rank, which ONNX Runtime does not tell from a scalar.
+
+    Args:
+        session: What :func:`open_session` gave.
+    """
+    return {
+        o.name: [d if isinstance(d, int) and d > 0 else None for d in o.shape]
+        for o in session.get_outputs()
+        if o.shape
+    }
+
+
 def runtime_failed(told: str) -> ConversionFailed:
     """The error for a batch that ONNX Runtime does not answer."""
     return ConversionFailed(
