@@ -10,6 +10,7 @@ from typing import Any
 
 from repobuild import __version__
 from repobuild.artifact import Artifact, Tool
+from repobuild.checks import REPEATS
 from repobuild.emit.model import Emission
 from repobuild.errors import CheckFailed, ConversionFailed, Evidence, RepobuildError
 from repobuild.export import Graph
@@ -256,6 +257,7 @@ def stop_on_failure(
     """
     failed = [c for c in checks if isinstance(c.verdict, Fail)]
     if failed:
-        hint = next((c.hint for c in failed if c.hint), "see the report for all checks")
+        first = sorted(failed, key=lambda c: c.name not in REPEATS)
+        hint = next((c.hint for c in first if c.hint), "see the report for all checks")
         found = (Evidence(where, key="bisect"),) if where else ()
         raise kind(code, message, (*(Evidence(c.detail, key=c.name) for c in failed), *found), hint)

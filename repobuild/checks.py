@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from repobuild.compare import Comparison, as_rows, compare
 from repobuild.outputs import Wanted
@@ -12,6 +12,9 @@ from repobuild.report import Check, Deviation, Fail, Pass, Skip
 from repobuild.runners.interface import Runnable
 from repobuild.sources.interface import RowsSource
 from repobuild.tensors import Array, Batch, DType, Signature, take
+
+REPEATS = ("model repeats itself", "artifact repeats itself")
+"""Checks that tell why others fail: what answers otherwise each time differs from anything."""
 
 ALONE_ROWS = 64
 """Rows that are also asked one by one, spread evenly over the samples."""
@@ -26,12 +29,16 @@ class Reference:
         alone_rows: Rows that were also asked alone.
         alone: Answers to those rows.
         again: Answers to all rows in a second call.
+        earliest: Answers of the first call of all, where it was kept.
+        latest: Answers to the same request after all others.
     """
 
     batched: Batch
     alone_rows: tuple[int, ...]
     alone: Batch
     again: Batch
+    earliest: Batch = field(default_factory=dict)
+    latest: Batch = field(default_factory=dict)
 
     def rows_independent(self, tolerance: Tolerance) -> Deviation | str | None:
         """Why a row's answer depends on the other rows, ``None`` when it does not.
@@ -144,16 +151,24 @@ def _equal(name: str, dtype: DType, outcome: Comparison, bounds: Bounds, flips: 
 
 
 def _source_repeats(reference: Reference, tolerance: Tolerance) -> Check:
-    title = "model repeats itself"
+    title = REPEATS[0]
     unlike = _unlike(reference.again, reference.batched, tolerance.of)
-    if unlike is None:
-        return Check(title, Pass("two calls, equal answers"))
-    return Check(
-        title,
-        Fail(f"asked twice, the model answers differently: {unlike.worst or unlike.why}"),
-        unlike.worst,
-        "a model that draws random numbers when it predicts cannot be checked; fix its random state",
-    )
+    if unlike is not None:
+        return Check(
+            title,
+            Fail(f"asked twice, the model answers differently: {unlike.worst or unlike.why}"),
+            unlike.worst,
+            "a model that draws random numbers when it predicts cannot be checked; fix its random state",
+        )
+    later = _unlike(reference.latest, reference.earliest, tolerance.of)
+    if later is not None:
+        return Check(
+            title,
+            Fail(f"after other requests, the model answers differently: {later.worst or later.why}"),
+            later.worst,
+            "a model that remembers earlier requests cannot be checked; keep its state in inputs and outputs",
+        )
+    return Check(title, Pass("two calls, equal answers"))
 
 
 def _unlike(got: Batch, want: Batch, bounds: Callable[[str], Bounds]) -> Comparison | None:
@@ -163,7 +178,7 @@ def _unlike(got: Batch, want: Batch, bounds: Callable[[str], Bounds]) -> Compari
 
 
 def _repeats(first: Batch, second: Batch) -> Check:
-    title = "artifact repeats itself"
+    title = REPEATS[1]
     unlike = _unlike(second, first, lambda _: EXACT)
     if unlike is None:
         return Check(title, Pass("two runs, equal to the bit"))

@@ -270,6 +270,9 @@ class TensorSource(Source, Protocol):
             requests: One array an input, in the shapes that the model takes.
         """
 
+    def observed(self) -> tuple[str, ...]:
+        """Notes on what the calls so far showed, beside the answers."""
+
     def try_graph(self, graph: Path) -> None:
         """Load a graph in ONNX Runtime as a server does, where nothing but that load may crash.
 

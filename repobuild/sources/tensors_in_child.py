@@ -53,6 +53,10 @@ class TensorsInChild(ChildSource):
         """See :meth:`repobuild.sources.interface.TensorSource.ask`."""
         return exchange(self._holding(), "ask", self._folder, requests, str)
 
+    def observed(self) -> tuple[str, ...]:
+        """See :meth:`repobuild.sources.interface.TensorSource.observed`."""
+        return tuple(map(str, self._holding().call("observed")["notes"]))
+
     def export_tensors(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
     ) -> TensorExport:

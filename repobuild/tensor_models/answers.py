@@ -10,9 +10,9 @@ from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe, Tolerance
 from repobuild.selection import Selection
 from repobuild.tensor_models.axes import Ask, Axes
+from repobuild.tensor_models.fit import TensorSamples
 from repobuild.tensor_models.load import LoadedTensors, wanted_batch
 from repobuild.tensor_models.reference import Asked, ask_all
-from repobuild.tensors import Batch
 from repobuild.torch_names import position
 
 
@@ -83,7 +83,12 @@ def tolerance_of(recipe: Recipe, model: LoadedTensors) -> Tolerance:
 
 
 def ask_reference(
-    ask: Ask, axes: Axes, given: Batch, wanted: Sequence[Wanted], tolerance: Tolerance, recipe: Recipe
+    ask: Ask,
+    axes: Axes,
+    samples: TensorSamples,
+    wanted: Sequence[Wanted],
+    tolerance: Tolerance,
+    recipe: Recipe,
 ) -> Asked:
     """The model's own answers, see :func:`repobuild.tensor_models.reference.ask_all`.
 
@@ -94,7 +99,7 @@ def ask_reference(
         return ask_all(
             ask,
             axes,
-            given,
+            samples,
             wanted,
             tolerance,
             wants_batches=wanted_batch(recipe) > 0,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from repobuild.errors import Evidence, InputInvalid
 from repobuild.recipe.load import recipe_evidence
 from repobuild.recipe.types import Recipe
 from repobuild.samples.table import Column, Table
 from repobuild.sources.interface import TensorArgument, TensorDescription
-from repobuild.tensors import Array, DType
+from repobuild.tensors import Array, Batch, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,14 @@ class TensorSamples:
         count: Number of rows, 1 where no axis holds rows.
         digest: sha256 of the file.
         notes: What was decided while they were read and fitted.
+        first: The model's answers to them in the first call that it did not refuse, where that is known.
     """
 
     given: Mapping[str, Array]
     count: int
     digest: str
     notes: tuple[str, ...] = ()
+    first: Batch = field(default_factory=dict)
 
 
 def fit_tensors(recipe: Recipe, table: Table, model: TensorDescription) -> tuple[dict[str, Array], list[str]]:

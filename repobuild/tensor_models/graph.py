@@ -30,6 +30,7 @@ from repobuild.tensor_models.feed import TensorFeed
 from repobuild.tensor_models.fit import TensorSamples
 from repobuild.tensor_models.inputs import name_inputs
 from repobuild.tensor_models.load import LoadedTensors, RowByRow
+from repobuild.tensor_models.missing import missing_notes
 from repobuild.tensor_models.reference import Asked
 from repobuild.tensor_models.requests import resized
 from repobuild.tensor_models.served import further_requests, largest_batch, warm_request
@@ -84,7 +85,7 @@ def export_tensors(
         said = first_words(problem)
         why = f"no batch dimension: the exporter fixes the batch axis ({said}); one row a request"
         one = resized(samples.given, model.feed.free(), model.feed.batch or "", 1)
-        maker = _Maker(source, model, recipe, replace(samples, given=one, count=1), release, folder)
+        maker = _Maker(source, model, recipe, replace(samples, given=one, count=1, first={}), release, folder)
         return maker.make(fixed, source.ask, (why,))
 
 
@@ -147,7 +148,8 @@ class _Maker:
         recipe, feed = self.recipe, axes.feed
         wanted, renamed = graph_outputs(recipe, self.model)
         tolerance = tolerance_of(recipe, self.model)
-        asked = ask_reference(ask, axes, self.samples.given, wanted, tolerance, recipe)
+        asked = ask_reference(ask, axes, self.samples, wanted, tolerance, recipe)
+        shown = self.source.observed()
         exported = self._export(feed, axes, asked)
         within = narrowed(axes, exported)
         if within.bounds[0] > axes.bounds[0] and asked.batched:
@@ -172,6 +174,7 @@ class _Maker:
         requests = tuple(feed.to_wire(p.request, batched=asked.batched) for p in asked.probes)
         with self._runner(path) as runner:
             outcome = run_edges(runner, requests, asked.edges, tolerance)
+            lacking = list(missing_notes(asked.missing, runner, feed, tolerance, batched=asked.batched))
         told = []
         if exported.branches:
             beside = path.with_name("branches.onnx")
@@ -193,6 +196,7 @@ class _Maker:
             notes=(
                 *notes,
                 *asked.notes,
+                *shown,
                 *renamed,
                 *opset_notes,
                 *exported.notes,
@@ -200,6 +204,7 @@ class _Maker:
                 *self._library_notes(),
                 *told,
                 *edge_notes(outcome),
+                *lacking,
             ),
             further=further_requests(requests, asked, largest_batch(recipe, axes)),
             libraries=self.source.libraries,

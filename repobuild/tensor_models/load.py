@@ -71,9 +71,8 @@ def load_tensors(recipe: Recipe, source: TensorSource) -> tuple[LoadedTensors, T
             "save an npz file with one array an input, and name it under samples:",
         )
     given, notes = fit_tensors(recipe, table, described) if table else ({}, ["the model takes no inputs"])
-    given, said = _accepted(recipe, source, described, given)
+    given, first, said = _accepted(recipe, source, described, given)
     notes.extend(said)
-    answers = _answers(source, given)
     want = wanted_batch(recipe)
     axes = find_axes(recipe, described.arguments, given, source.ask, want)
     single = None
@@ -81,16 +80,16 @@ def load_tensors(recipe: Recipe, source: TensorSource) -> tuple[LoadedTensors, T
         single = _freed(recipe, described, given, source, want)
     loaded = LoadedTensors(
         described.model,
-        {**described.facts, "answers": dict.fromkeys(answers, "forward"), "labels": []},
+        {**described.facts, "answers": dict.fromkeys(first, "forward"), "labels": []},
         described.tools,
         axes,
-        answers,
+        tuple(first),
         single,
     )
     feed = axes.feed
     count = feed.sizes()[feed.batch] if feed.batch else 1
     read = (table.digest, table.notes) if table else ("", ())
-    return loaded, TensorSamples(given, count, read[0], (*read[1], *notes, *axes.notes))
+    return loaded, TensorSamples(given, count, read[0], (*read[1], *notes, *axes.notes), first)
 
 
 def _table(recipe: Recipe) -> Table | None:
@@ -105,8 +104,8 @@ def _table(recipe: Recipe) -> Table | None:
 
 def _accepted(
     recipe: Recipe, source: TensorSource, model: TensorDescription, given: dict[str, Array]
-) -> tuple[dict[str, Array], list[str]]:
-    """The samples in types that the model answers; float64, NumPy's default, may become float32.
+) -> tuple[dict[str, Array], Batch, list[str]]:
+    """The samples in types that the model answers, and its answers; float64, NumPy's default, may be narrowed.
 
     Raises:
         InputInvalid: The model refuses them either way.
@@ -115,16 +114,18 @@ def _accepted(
 
     (first,) = source.ask([given])
     if not isinstance(first, str):
-        return given, []
+        return given, first, []
     wide = [a.name for a in model.arguments if a.dtype is None and given[a.name].dtype == np.float64]
     if wide:
         narrow = {n: a.astype(np.float32) if n in wide else a for n, a in given.items()}
         (second,) = source.ask([narrow])
         if not isinstance(second, str):
             names = ", ".join(wide)
-            return narrow, [
-                f"the samples for {names} are float64, which the model refuses; they are sent as FP32"
-            ]
+            return (
+                narrow,
+                second,
+                [f"the samples for {names} are float64, which the model refuses; they are sent as FP32"],
+            )
     raise InputInvalid(
         "samples-refused",
         "the model's own forward refuses the samples",
@@ -136,12 +137,6 @@ def _accepted(
         "the samples must be a batch as the model takes it; export: {sample_dtype: {input: float16}} converts"
         " types",
     )
-
-
-def _answers(source: TensorSource, given: Batch) -> tuple[str, ...]:
-    (answer,) = source.ask([given])
-    assert not isinstance(answer, str)
-    return tuple(answer)
 
 
 def _fixed_to_one(arguments: Sequence[TensorArgument], given: Mapping[str, Array]) -> bool:

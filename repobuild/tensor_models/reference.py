@@ -13,6 +13,8 @@ from repobuild.outputs import Wanted
 from repobuild.recipe.types import Tolerance
 from repobuild.tensor_models.axes import Ask, Axes
 from repobuild.tensor_models.feed import TensorFeed
+from repobuild.tensor_models.fit import TensorSamples
+from repobuild.tensor_models.missing import Missing, with_missing
 from repobuild.tensor_models.requests import Probe, beside, resized, size_probes, value_probes
 from repobuild.tensors import Array, Batch, take
 
@@ -34,6 +36,7 @@ class Asked:
         edges: The model's words on them.
         batched: Whether Triton may fill a batch dimension.
         notes: Why not, and other things that were decided.
+        missing: A request with missing numbers, where the samples hold none.
     """
 
     base: Batch
@@ -42,12 +45,13 @@ class Asked:
     edges: EdgeReference
     batched: bool
     notes: tuple[str, ...]
+    missing: Missing | None = None
 
 
 def ask_all(
     ask: Ask,
     axes: Axes,
-    given: Batch,
+    samples: TensorSamples,
     wanted: Sequence[Wanted],
     tolerance: Tolerance,
     *,
@@ -59,7 +63,7 @@ def ask_all(
     Args:
         ask: Asks the model.
         axes: Its axes.
-        given: The samples.
+        samples: The samples.
         wanted: The outputs to serve.
         tolerance: Bounds within which an answer is the same.
         wants_batches: Whether the recipe wants a batch dimension.
@@ -70,7 +74,7 @@ def ask_all(
     """
     feed = axes.feed
     notes: list[str] = []
-    base = given if keep_rows else _enough(ask, feed, given, notes)
+    base = samples.given if keep_rows else _enough(ask, feed, samples.given, notes)
     possible = wants_batches and feed.rows_first and _bounds_allow(axes, notes)
     count = _count(feed, base)
     chosen = spread(count, ALONE_ROWS) if feed.rows_first else ()
@@ -101,6 +105,7 @@ def ask_all(
             notes.append(
                 f"no batch dimension: an answer depends on the other rows of the batch ({dependence})"
             )
+    notes.extend(_hollow(base, reference.batched))
     probes = (*size_probes(feed, base, axes.sizes), *value_probes(feed, base))
     if feed.rows_first and count > 1 and not any("= 1" in p.about[1] for p in probes):
         probes = (Probe(("size", f"{feed.batch} = 1"), take(base, 0, 1)), *probes)
@@ -118,9 +123,25 @@ def ask_all(
             {n: _rows(a, False) for n, a in again.items()},
         )
     probes = tuple(_on_jumps(ask, base, probes, told, wanted, tolerance, possible))
+    if samples.first:
+        (latest,) = ask([samples.given])
+        reference = replace(reference, earliest=_named(samples.first, wanted), latest=_named(latest, wanted))
     sizes = {name: magnitude(answer) for name, answer in batched_answers.items()}
     edges = EdgeReference(tuple(p.about for p in probes), tuple(told), sizes)
-    return Asked(base, reference, probes, edges, possible, tuple(notes))
+    missing = _missing(ask, feed, base, wanted, possible)
+    return Asked(base, reference, probes, edges, possible, tuple(notes), missing)
+
+
+def _missing(
+    ask: Ask, feed: TensorFeed, base: Batch, wanted: Sequence[Wanted], batched: bool
+) -> Missing | None:
+    request = with_missing(feed, base)
+    if request is None:
+        return None
+    (answer,) = ask([request])
+    if isinstance(answer, str):
+        return Missing(request, answer)
+    return Missing(request, {n: _rows(a, batched) for n, a in _named(answer, wanted).items()})
 
 
 def _on_jumps(
@@ -172,6 +193,21 @@ def _bounds_allow(axes: Axes, notes: list[str]) -> bool:
             f"no batch dimension: the file takes batches of at least {low} rows; max_batch_size is 0"
         )
     return low <= 1
+
+
+def _hollow(base: Batch, answers: Batch) -> Iterator[str]:
+    """Notes on answers that are no numbers: NaN equals NaN, so that comparing them shows little."""
+    import numpy as np
+
+    clean = all(np.isfinite(a).all() for a in base.values() if a.dtype.kind == "f")
+    for name, answer in answers.items():
+        count = int((~np.isfinite(answer)).sum()) if answer.dtype.kind == "f" else 0
+        if count and (clean or count == answer.size):
+            share = "all" if count == answer.size else f"{count} of {answer.size}"
+            yield (
+                f"output '{name}': the model itself answers the samples with NaN or infinity ({share} of the"
+                " values), and so does the served model; see whether weights and samples are right"
+            )
 
 
 def _count(feed: TensorFeed, request: Batch) -> int:

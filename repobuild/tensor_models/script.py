@@ -76,7 +76,7 @@ def export_script(
         ConversionFailed: No TorchScript answers as the model does.
     """
     _refuse_options(recipe)
-    maker = _Maker(source, model, recipe, samples.given, folder)
+    maker = _Maker(source, model, recipe, samples, folder)
     script, way, notes = maker.best()
     asked, axes = maker.asked, model.axes
     requests = maker.requests
@@ -98,6 +98,7 @@ def export_script(
         precision=(),
         notes=(
             *asked.notes,
+            *maker.shown,
             BY_WAY[way],
             *notes,
             *_device_notes(recipe, script.devices, fixed),
@@ -129,7 +130,12 @@ class _Maker:
     """Makes scripts and compares them with the model."""
 
     def __init__(
-        self, source: TensorSource, model: LoadedTensors, recipe: Recipe, given: Batch, folder: Path
+        self,
+        source: TensorSource,
+        model: LoadedTensors,
+        recipe: Recipe,
+        samples: TensorSamples,
+        folder: Path,
     ) -> None:
         self.source = source
         self.recipe = recipe
@@ -137,7 +143,10 @@ class _Maker:
         self.wanted = script_outputs(recipe, model)
         self.names = tuple(w.name for w in self.wanted)
         self.tolerance: Tolerance = tolerance_of(recipe, model)
-        self.asked: Asked = ask_reference(source.ask, model.axes, given, self.wanted, self.tolerance, recipe)
+        self.asked: Asked = ask_reference(
+            source.ask, model.axes, samples, self.wanted, self.tolerance, recipe
+        )
+        self.shown = source.observed()
         batched, feed = self.asked.batched, model.axes.feed
         self.inputs = feed.specs(batched=batched)
         self.wire = feed.to_wire(self.asked.base, batched=batched)

@@ -85,6 +85,10 @@ class OnnxModel:
             raise Declined(first_line(problem)[:SHOWN]) from problem
         return {name: np.asarray(value) for name, value in zip(self._outputs, values, strict=True)}
 
+    def observed(self) -> list[str]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.observed`; a session keeps nothing."""
+        return []
+
     def export(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
     ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from repobuild.worker.script_maker import TRACE, Scriptable, examined
 from repobuild.worker.script_program import traceable
 from repobuild.worker.torch_export import LEAST_BY_CONVENTION, finite, write_onnx
 from repobuild.worker.torch_model import ask_module, describe_module
+from repobuild.worker.torch_observed import Observed
 from repobuild.worker.torch_signature import Argument, Given, match_arguments
 
 
@@ -33,6 +34,7 @@ class ProgramModel:
         self._module = program.module()
         self._calling = match_arguments(_parameters(program), said, "the program")
         self._names: list[str] = []
+        self._observed = Observed(self._module)
 
     def description(self) -> dict[str, Any]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.description`."""
@@ -50,9 +52,13 @@ class ProgramModel:
 
     def ask(self, request: Batch) -> dict[str, Array]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.ask`."""
-        found = ask_module(self._module, self._calling, self._said, request)
+        found = ask_module(self._module, self._calling, self._said, request, self._observed)
         self._names = list(found)
         return found
+
+    def observed(self) -> list[str]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.observed`."""
+        return self._observed.notes()
 
     def export(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]

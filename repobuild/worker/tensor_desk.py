@@ -48,6 +48,10 @@ class TensorDesk:
             save_many(Path(to), found)
         return {"errors": errors}
 
+    def observed(self) -> dict[str, Any]:
+        """Notes on what the calls so far showed."""
+        return {"notes": self._model().observed()}
+
     def export_tensors(
         self, opset: int | None, to: str, example: str, free: dict[str, dict[str, str]]
     ) -> dict[str, Any]:

@@ -38,6 +38,9 @@ class TensorModel(Protocol):
             InputInvalid: It answers with something that is no tensor.
         """
 
+    def observed(self) -> list[str]:
+        """Notes on what the calls so far showed, beside their tensors."""
+
     def export(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
     ) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from repobuild.tensors import Array, Batch
 from repobuild.worker.loading import first_line
 from repobuild.worker.tensor_model import Declined
 from repobuild.worker.torch_export import write_onnx
+from repobuild.worker.torch_observed import Observed
 from repobuild.worker.torch_signature import Calling, Given, match_arguments
 from repobuild.worker.torch_structure import Unnameable, tensors_of
 
@@ -42,6 +43,7 @@ class TorchModel:
         self._name = f"{type(module).__module__}.{type(module).__qualname__}"
         self._calling = match_arguments(_parameters(module), said, type(module).__name__)
         self._notes = [*notes, *self._calling.notes]
+        self._observed = Observed(module)
 
     def description(self) -> dict[str, Any]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.description`."""
@@ -49,7 +51,11 @@ class TorchModel:
 
     def ask(self, request: Batch) -> dict[str, Array]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.ask`."""
-        return ask_module(self._module, self._calling, self._said, request)
+        return ask_module(self._module, self._calling, self._said, request, self._observed)
+
+    def observed(self) -> list[str]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.observed`."""
+        return self._observed.notes()
 
     def export(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
@@ -120,7 +126,9 @@ def describe_module(
     }
 
 
-def ask_module(module: Callable[..., Any], calling: Calling, said: Given, request: Batch) -> dict[str, Array]:
+def ask_module(
+    module: Callable[..., Any], calling: Calling, said: Given, request: Batch, observed: Observed
+) -> dict[str, Array]:
     """One call, and the tensors of its answer as arrays; bfloat16 becomes float32, which holds it exactly.
 
     Raises:
@@ -137,6 +145,7 @@ def ask_module(module: Callable[..., Any], calling: Calling, said: Given, reques
         raise Declined(f"{type(problem).__name__}: {first_line(problem)}") from problem
     try:
         found = tensors_of(answer)
+        observed.answered(answer)
     except Unnameable as problem:
         raise InputInvalid(
             "output-kind",

@@ -20,14 +20,18 @@ def tensors_of(answer: Any) -> dict[str, Any]:
 
     A lone tensor is ``output``, items of a tuple or list are ``output_0`` and so on, entries of a mapping,
     dataclass or named tuple bear their keys, and inner structures join the parts with ``_``. ``None``,
-    numbers, flags and texts are left out: they do not depend on the inputs.
+    numbers, flags and texts are left out, see :func:`others_of`.
 
     Raises:
         Unnameable: A part is of another kind.
         InputInvalid: Two tensors get one name.
     """
+    import torch
+
     found: dict[str, Any] = {}
     for name, tensor in _walk(answer, ""):
+        if not isinstance(tensor, torch.Tensor):
+            continue
         if name in found:
             raise InputInvalid(
                 "output-names-clash",
@@ -37,6 +41,18 @@ def tensors_of(answer: Any) -> dict[str, Any]:
             )
         found[name] = tensor
     return found
+
+
+def others_of(answer: Any) -> dict[str, str]:
+    """Names and types of the numbers, flags and texts of an answer, which no tensor carries.
+
+    Raises:
+        Unnameable: A part is of another kind.
+    """
+    import torch
+
+    found = ((n, p) for n, p in _walk(answer, "") if not isinstance(p, torch.Tensor))
+    return {name: type(part).__name__ for name, part in found}
 
 
 def expressions_of(answer: Any, start: str = "o") -> list[str]:
@@ -65,9 +81,9 @@ def expressions_of(answer: Any, start: str = "o") -> list[str]:
 def _walk(part: Any, path: str) -> Iterator[tuple[str, Any]]:
     import torch
 
-    if isinstance(part, torch.Tensor):
+    if isinstance(part, torch.Tensor | bool | int | float | str | bytes | _symbols()):
         yield path or SINGLE, part
-    elif part is None or isinstance(part, bool | int | float | str | bytes | torch.dtype | torch.device):
+    elif part is None or isinstance(part, torch.dtype | torch.device):
         return
     else:
         inside = _inside(part)
@@ -103,3 +119,10 @@ def _registered(part: Any) -> tuple[bool, list[tuple[Any, Any]]] | None:
         return None
     del spec
     return False, list(enumerate(leaves))
+
+
+def _symbols() -> Any:
+    """What exporters put in place of numbers that follow from sizes or values."""
+    import torch
+
+    return torch.SymInt | torch.SymFloat | torch.SymBool

@@ -19,6 +19,7 @@ from repobuild.worker.script_maker import SCRIPT, Scriptable
 from repobuild.worker.torch_errors import export_failed
 from repobuild.worker.torch_export import quiet
 from repobuild.worker.torch_model import ask_module, describe_module, to_tensors
+from repobuild.worker.torch_observed import Observed
 from repobuild.worker.torch_signature import Given, match_arguments
 from repobuild.worker.torch_structure import expressions_of
 
@@ -59,6 +60,7 @@ class ScriptModel:
         self._name = f"TorchScript {script.original_name}"
         self._calling = match_arguments(_parameters(script), said, script.original_name)
         self._notes = [*notes, *self._calling.notes]
+        self._observed = Observed(script)
 
     def description(self) -> dict[str, Any]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.description`."""
@@ -66,7 +68,11 @@ class ScriptModel:
 
     def ask(self, request: Batch) -> dict[str, Array]:
         """See :meth:`repobuild.worker.tensor_model.TensorModel.ask`."""
-        return ask_module(self._script, self._calling, self._said, request)
+        return ask_module(self._script, self._calling, self._said, request, self._observed)
+
+    def observed(self) -> list[str]:
+        """See :meth:`repobuild.worker.tensor_model.TensorModel.observed`."""
+        return self._observed.notes()
 
     def export(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]

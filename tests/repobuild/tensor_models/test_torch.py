@@ -242,6 +242,81 @@ def test_a_module_that_keeps_a_state_is_found(net, convert, tmp_path):
     assert "answers differently" in refused(outcome, tmp_path)
 
 
+def test_a_module_that_answers_its_first_calls_otherwise_is_found(net, convert, tmp_path):
+    code = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + (1 if self.calls > 3 else 0)
+    """
+    outcome = convert(net(code, {"x": rows(5, 4)}))
+    assert "after other requests, the model answers differently" in refused(outcome, tmp_path)
+    assert "keep its state in inputs and outputs" in outcome.err
+
+
+def test_what_calls_leave_in_a_module_is_told(net, served):
+    code = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+            self.seen = []
+            self.cache = None
+
+        def forward(self, x):
+            self.count += 1
+            self.seen.append(len(x))
+            self.cache = self.cache or 2
+            return x * self.cache + torch.floor(self.count / 1000)
+    """
+    _, outcome = served(net(code, {"x": rows(5, 4)}))
+    assert "forward changes the module itself (count, seen), and the served model does not" in outcome.err
+
+
+def test_parts_of_an_answer_that_are_no_tensors_are_told_also_where_they_follow_from_values(net, served):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return {"y": x + 1, "loss": None, "rows": x.shape[1], "total": x.sum().item(), "kind": "sum"}
+    """
+    config, outcome = served(net(code, {"x": rows(5, 4)}))
+    assert tensors(config.output) == {"y": ("FP32", [4])}
+    assert "not served: 'rows' (int), 'total' (float), 'kind' (str)" in outcome.err
+
+
+def test_answers_without_numbers_are_told(net, served):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return {"all": x * torch.nan, "some": torch.where(x > 0, x, torch.inf), "none": x}
+    """
+    _, outcome = served(net(code, {"x": rows(5, 4)}))
+    assert "output 'all': the model itself answers the samples with NaN or infinity (all of" in outcome.err
+    assert "output 'some': the model itself answers" in outcome.err
+    assert "output 'none': the model" not in outcome.err
+
+
+def test_missing_numbers_that_the_graph_treats_otherwise_are_told(net, served):
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            return {FUNCTION}
+    """
+    told = "requests with missing numbers (NaN) are answered otherwise than by the model"
+    _, outcome = served(net(code.replace("{FUNCTION}", "x.argmax(1)"), {"x": rows(5, 4)}))
+    assert told in outcome.err
+    _, outcome = served(
+        net(code.replace("{FUNCTION}", "x * 2"), {"x": rows(5, 4)}),
+        "--allow-schema-change",
+        "--update-config",
+    )
+    assert told not in outcome.err
+
+
 def test_a_branch_on_values_names_its_line(net, convert, tmp_path):
     code = """
     class Net(nn.Module):
