@@ -105,7 +105,7 @@ def _table(recipe: Recipe) -> Table | None:
 def _accepted(
     recipe: Recipe, source: TensorSource, model: TensorDescription, given: dict[str, Array]
 ) -> tuple[dict[str, Array], Batch, list[str]]:
-    """The samples in types that the model answers, and its answers; float64, NumPy's default, may be narrowed.
+    """The samples in types that the model answers, and its answers; float64, the default, may be narrowed.
 
     Raises:
         InputInvalid: The model refuses them either way.
