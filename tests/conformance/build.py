@@ -155,6 +155,11 @@ class InThisProcess:
                 found.append({name: _plain(array) for name, array in answer.items()})
         return found
 
+    def observed(self) -> tuple[str, ...]:
+        """See :meth:`repobuild.sources.interface.TensorSource.observed`."""
+        assert self._model is not None
+        return tuple(self._model.observed())
+
     def export_tensors(
         self, opset: int | None, to: Path, example: Batch, free: Mapping[str, Mapping[int, str]]
     ) -> TensorExport:
