@@ -170,10 +170,6 @@ class InThisProcess:
             to, self._path.parent, made["answers"], made["inputs"], tuple(made["notes"]), made["exporter"]
         )
 
-    def observed(self) -> tuple[str, ...]:
-        """Nothing."""
-        return ()
-
     def try_graph(self, graph: Path) -> None:
         """See :meth:`repobuild.sources.interface.TensorSource.try_graph`."""
         open_session(graph)
